@@ -1,0 +1,1 @@
+"""draftledger: train, decode and honestly measure speculative-decoding drafters on MLX."""

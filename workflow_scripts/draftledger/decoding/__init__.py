@@ -1,0 +1,1 @@
+"""The one draft, verify, commit loop of all arms."""

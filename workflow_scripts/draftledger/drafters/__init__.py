@@ -1,0 +1,1 @@
+"""What proposes tokens: one kind a file, behind one protocol."""

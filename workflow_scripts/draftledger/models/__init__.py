@@ -1,0 +1,1 @@
+"""Targets: where they come from, how they load, and their revocable state."""

@@ -1,0 +1,1 @@
+"""Digests, manifests, recipes and the content-addressed store."""

@@ -1,0 +1,90 @@
+"""Digest of the code that a stage runs: its import closure without comments and docstrings."""
+
+import ast
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from draftledger.errors import ConfigError
+from draftledger.provenance.digest import digest
+
+ACCEPTED = Path("config/accepted.json")
+
+
+def code_digest(entries: list[Path], *, root: Path) -> str:
+    """Return the digest of every local module that the entry files reach by import.
+
+    `root` is the folder that holds the scripts and the package; comments, docstrings and layout do not count.
+    """
+    names = sorted(_closure([path.resolve() for path in entries], root.resolve()))
+    return digest([[path.relative_to(root.resolve()).as_posix(), _stripped(path)] for path in names])
+
+
+def _closure(entries: list[Path], root: Path) -> set[Path]:
+    seen: set[Path] = set()
+    todo = list(entries)
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen.add(path)
+            todo.extend(_imports(path, root))
+    return seen
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+@cache
+def _imports(path: Path, root: Path) -> tuple[Path, ...]:
+    names: set[str] = set()
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise ConfigError(f"{path}:{node.lineno}: relative import; write the full module name")
+            names.update({f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)})
+    return tuple(sorted({found for name in names for found in _files(name, root)}))
+
+
+def _files(name: str, root: Path) -> list[Path]:
+    parts = name.split(".")
+    if parts[0] != "draftledger":
+        return []
+    steps = [root.joinpath(*parts[: depth + 1]) for depth in range(len(parts))]
+    return [path for step in steps for path in (step.with_suffix(".py"), step / "__init__.py") if path.is_file()]
+
+
+@cache
+def _stripped(path: Path) -> str:
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_docstring(body[0]):
+            node.body = body[1:] or [ast.Pass()]  # pyright: ignore[reportAttributeAccessIssue]
+    return ast.unparse(tree)
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def accepted(path: Path) -> list[dict[str, Any]]:
+    """Read the recorded harmless edits: stage, old digest, new digest, reason, date."""
+    try:
+        return json.loads(path.read_text())["edits"] if path.is_file() else []
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{path}: unreadable ({error}); restore it from version control") from None
+
+
+def resolve(stage: str, code: str, edits: list[dict[str, Any]]) -> str:
+    """Follow the accepted edits of a stage from today's digest back to the one that made the results."""
+    older = {edit["new"]: edit["old"] for edit in edits if edit["stage"] == stage}
+    seen = {code}
+    while code in older and older[code] not in seen:
+        code = older[code]
+        seen.add(code)
+    return code

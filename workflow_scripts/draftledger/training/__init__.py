@@ -1,0 +1,1 @@
+"""Losses, blocks, keyed randomness and the trainers of drafters."""

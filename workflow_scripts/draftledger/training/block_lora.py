@@ -1,0 +1,104 @@
+"""The block-LoRA objective: noise rows at random anchors, taught the target's own distribution at their place."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from draftledger.drafters.block_lora import gated, initial_weights
+from draftledger.teacher.topk import TopK
+from draftledger.training.blocks import clean_caches, fresh, sample_anchors
+from draftledger.training.losses import LOSSES
+from draftledger.training.rng import generator, key_of, noise_ids
+from draftledger.training.trainer import Measured, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Token windows [W, T] int32 and the teacher's top-k at each of their positions."""
+
+    tokens: np.ndarray
+    teacher: TopK
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """N blocks: noise ids [N, k], forked caches, and the teacher's rows [N·k, top]."""
+
+    noise: mx.array
+    caches: list[Any]
+    ids: mx.array
+    log_p: mx.array
+    tail: mx.array
+    peak: mx.array
+
+
+class BlockLoraObjective:
+    """Trains the adapter of one seed; `spec` holds k, anchors, batch, loss, scale, noise_bound and teacher."""
+
+    def __init__(
+        self, model: nn.Module, *, train: Windows, validation: Windows, spec: dict[str, Any], seed: int
+    ) -> None:
+        self.model, self.spec, self.seed = model, spec, seed
+        self.splits = {"train": train, "validation": validation}
+
+    def initial(self) -> Weights:
+        """Return the seed's fresh weights: a no-op adapter."""
+        key = mx.random.key(key_of(self.seed, "adapter", 0))
+        return initial_weights(self.model, modules=self.spec["modules"], rank=self.spec["rank"], key=key)
+
+    def batch(self, step: int) -> Batch:
+        """Return the training batch of a step: the next windows of this epoch's keyed order."""
+        size, windows = self.spec["batch"], len(self.splits["train"].tokens)
+        places = [divmod(step * size + i, windows) for i in range(size)]
+        rows = [int(generator(self.seed, "order", epoch).permutation(windows)[place]) for epoch, place in places]
+        return self._blocks("train", rows, seed=self.seed, step=step)
+
+    def validation(self) -> list[Batch]:
+        """Return every validation window once, with anchors and noise that no training step draws."""
+        size, windows = self.spec["batch"], len(self.splits["validation"].tokens)
+        starts = range(0, windows - size + 1, size)
+        return [self._blocks("validation", list(range(s, s + size)), seed=0, step=s) for s in starts]
+
+    def measure(self, weights: Weights, batch: Batch) -> Measured:
+        """Return the loss of the batch's noise rows against the teacher."""
+        student = gated(self.model, weights, scale=self.spec["scale"], first=0)
+        logits = student(batch.noise, cache=fresh(batch.caches)).astype(mx.float32)
+        rows = logits.reshape(-1, logits.shape[-1])
+        loss = LOSSES[self.spec["loss"]](rows, batch.ids, batch.log_p, batch.tail).mean()
+        agreement = (mx.argmax(rows, axis=-1) == batch.ids[:, 0]).astype(mx.float32).mean()
+        return Measured(loss, agreement, mx.abs(rows).max(), batch.peak)
+
+    def _blocks(self, split: str, rows: list[int], *, seed: int, step: int) -> Batch:
+        windows, k, count = self.splits[split], self.spec["k"], self.spec["anchors"]
+        length = windows.tokens.shape[1]
+        anchors = sample_anchors(seed, f"anchors/{split}", step, count=count, length=length, k=k)
+        caches = clean_caches(self.model, mx.array(windows.tokens[rows], dtype=mx.int32), anchors)
+        blocks = len(rows) * count
+        noise = noise_ids(key_of(seed, split, 0), step, shape=(blocks, k), bound=self.spec["noise_bound"])
+        window = np.repeat(rows, count * k)
+        place = np.tile((np.asarray(anchors)[:, None] + 1 + np.arange(k)).reshape(-1), len(rows))
+        if self.spec["teacher"] == "shuffled" and split == "train":
+            order = _derangement(blocks, k, key=key_of(self.seed, "shuffle", step))
+            window, place = window[order], place[order]
+        return _with_teacher(noise, caches, windows.teacher, window, place)
+
+
+def _derangement(blocks: int, k: int, *, key: int) -> np.ndarray:
+    """Return row indices that give every block the teacher rows of another block, the control that must not learn."""
+    turn = 1 + key % (blocks - 1)
+    return np.roll(np.arange(blocks * k).reshape(blocks, k), turn, axis=0).reshape(-1)
+
+
+def _with_teacher(noise: mx.array, caches: list[Any], teacher: TopK, window: np.ndarray, place: np.ndarray) -> Batch:
+    logits = teacher.logits[window, place]
+    return Batch(
+        noise=noise,
+        caches=caches,
+        ids=mx.array(teacher.ids[window, place].astype(np.int32)),
+        log_p=mx.array(logits - teacher.lse[window, place][:, None]),
+        tail=mx.array(teacher.tail[window, place]),
+        peak=mx.array(np.abs(logits).max()),
+    )

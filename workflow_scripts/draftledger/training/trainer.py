@@ -1,0 +1,150 @@
+"""The training loop of every drafter kind: keyed batches, clipping, warm-up, guards, resumable checkpoints."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import mlx.core as mx
+import mlx.optimizers as optim
+from mlx.utils import tree_flatten, tree_unflatten
+from tqdm import tqdm
+
+from draftledger.errors import DraftledgerError
+from draftledger.training.checkpoints import load_checkpoint, save_checkpoint
+
+Weights = dict[str, mx.array]
+
+
+class TrainingError(DraftledgerError):
+    """Training cannot go on: a loss that is not finite, or a saturated student."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast: steps, peak learning rate after `warmup` steps, gradient-norm clip, and cadences."""
+
+    steps: int
+    learning_rate: float
+    warmup: int
+    clip: float
+    validate_every: int
+    checkpoint_every: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A batch's scalars: loss, share of rows that agree with the teacher, and the largest logits of both."""
+
+    loss: mx.array
+    agreement: mx.array
+    student_peak: mx.array
+    teacher_peak: mx.array
+
+
+class Objective(Protocol):
+    """What a drafter kind brings to the loop."""
+
+    def batch(self, step: int) -> Any:
+        """Return step's training batch: a function of (seed, step) alone."""
+        ...
+
+    def validation(self) -> list[Any]:
+        """Return the validation batches: the same at every call, drawn from their own streams."""
+        ...
+
+    def measure(self, weights: Weights, batch: Any) -> Measured:
+        """Return the batch's loss and scalars under the given weights."""
+        ...
+
+
+@dataclass(slots=True)
+class _State:
+    weights: Weights
+    optimiser: optim.Optimizer
+    step: int
+    history: list[dict[str, Any]]
+    quiet: int = 0
+
+
+SATURATED_STEPS = 5
+
+
+def train(objective: Objective, weights: Weights, *, schedule: Schedule, partial: Path) -> tuple[Weights, list[dict]]:
+    """Train float32 weights and return them with the history rows; resume from `partial` to the bit.
+
+    Raises TrainingError when the loss is not finite or the student saturates; checkpoints stay usable.
+    """
+    state = _resume(weights, partial)
+    checks = objective.validation()
+    bar = tqdm(total=schedule.steps, initial=state.step, desc="train", unit="step", mininterval=10)
+    while state.step < schedule.steps:
+        _step(objective, state, schedule)
+        last = state.step == schedule.steps
+        if state.step % schedule.validate_every == 0 or last:
+            state.history.append(_validate(objective, state, checks, schedule))
+        if state.step % schedule.checkpoint_every == 0 and not last:
+            save_checkpoint(partial, state.step, state.weights, state.optimiser.state, state.history)
+        bar.set_postfix(loss=f"{state.history[-1]['loss']:.3f}", refresh=False)
+        bar.update()
+    bar.close()
+    return state.weights, state.history
+
+
+def _resume(weights: Weights, partial: Path) -> _State:
+    optimiser = optim.AdamW(learning_rate=0.0, weight_decay=0.0, bias_correction=True)
+    optimiser.init(weights)
+    found = load_checkpoint(partial)
+    if found is None:
+        return _State(weights, optimiser, 0, [])
+    optimiser.state = tree_unflatten(list(found.optimiser.items()))
+    return _State(found.weights, optimiser, found.step, found.history)
+
+
+def _step(objective: Objective, state: _State, schedule: Schedule) -> None:
+    batch = objective.batch(state.step)
+
+    def scalars(weights: Weights) -> tuple[mx.array, Measured]:
+        measured = objective.measure(weights, batch)
+        return measured.loss, measured
+
+    (_, measured), gradients = mx.value_and_grad(scalars)(state.weights)
+    gradients, norm = optim.clip_grad_norm(gradients, schedule.clip)
+    rate = schedule.learning_rate * min(1.0, (state.step + 1) / max(1, schedule.warmup))
+    state.optimiser.learning_rate = mx.array(rate)
+    state.weights = state.optimiser.apply_gradients(gradients, state.weights)
+    mx.eval(state.weights, state.optimiser.state, norm, *(getattr(measured, name) for name in Measured.__slots__))
+    state.step += 1
+    _guard(state, measured, norm.item())
+    state.history.append(_row("train", state.step, measured, norm.item(), rate))
+
+
+def _guard(state: _State, measured: Measured, norm: float) -> None:
+    loss = measured.loss.item()
+    if loss != loss or abs(loss) == float("inf"):
+        raise TrainingError(f"loss is {loss} at step {state.step}; lower learning_rate or check the teacher")
+    saturated = norm < 1e-3 and measured.student_peak.item() > 2 * measured.teacher_peak.item()
+    state.quiet = state.quiet + 1 if saturated else 0
+    if state.quiet >= SATURATED_STEPS:
+        raise TrainingError(f"the student saturated at step {state.step}: no gradient is left; lower learning_rate")
+
+
+def _validate(objective: Objective, state: _State, checks: list[Any], schedule: Schedule) -> dict[str, Any]:
+    found = [objective.measure(state.weights, batch) for batch in checks]
+    mean = Measured(*(mx.mean(mx.stack([getattr(m, name) for m in found])) for name in Measured.__slots__))
+    return _row("validation", state.step, mean, None, None)
+
+
+def _row(split: str, step: int, measured: Measured, norm: float | None, rate: float | None) -> dict[str, Any]:
+    return {
+        "step": step,
+        "split": split,
+        "loss": measured.loss.item(),
+        "agreement": measured.agreement.item(),
+        "gradient_norm": norm,
+        "learning_rate": rate,
+    }
+
+
+def flat(tree: Any) -> Weights:
+    """Flatten a tree of arrays to dotted names."""
+    return dict(tree_flatten(tree))
