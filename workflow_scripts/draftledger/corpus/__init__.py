@@ -1,0 +1,1 @@
+"""Documents, windows and the overlap between training and evaluation text."""
