@@ -9,7 +9,7 @@ from draftledger.drafters.base import Adapter, DraftContext, Proposal
 from draftledger.errors import ConfigError, UnsupportedError
 from draftledger.models.state import TargetState
 from draftledger.models.view import module_at, with_modules
-from draftledger.training.rng import noise_ids
+from draftledger.rng import noise_ids
 
 INITIAL_SD = 0.01
 

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from draftledger.drafters.base import DraftContext, Proposal, nothing
 from draftledger.errors import ConfigError
-from draftledger.training.rng import generator
+from draftledger.rng import generator
 
 
 class Oracle:

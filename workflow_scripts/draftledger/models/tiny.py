@@ -18,7 +18,7 @@ from draftledger.errors import ConfigError
 from draftledger.models.folder import placed, write_json
 from draftledger.models.gated_delta import ChunkedGatedDeltaNet
 from draftledger.models.view import with_modules
-from draftledger.training.rng import generator, key_of
+from draftledger.rng import generator, key_of
 
 EOS = "<|end|>"
 

@@ -15,9 +15,11 @@ from draftledger.provenance.atomic import write_json
 from draftledger.provenance.digest import content_digest
 from draftledger.provenance.manifest import manifest_path, read_manifest, verified
 from draftledger.provenance.recipe import Input, Recipe
-from draftledger.provenance.store import Outcome, Stage, Store, stage
+from draftledger.provenance.store import Nature, Outcome, Stage, Store, stage
 
 ENVIRONMENT = "environment.json"
+
+Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,19 @@ class Job:
         return self.folder / name
 
 
-def run_job(compute: Callable[[Job], None], *, draw: bool = False, argv: Sequence[str] | None = None) -> int:
-    """Run one stage from its command line; return the exit code, with errors as one line on stderr."""
+def run_job(
+    compute: Callable[[Job], Facts | None], *, nature: Nature = "repeatable", argv: Sequence[str] | None = None
+) -> int:
+    """Run one stage from its command line; return the exit code, with errors as one line on stderr.
+
+    `compute` may return facts about this run (never about the payload); they go to the run record.
+    """
     try:
         options = _options(argv)
         started = time.monotonic()
-        outcome = _run(options, compute, draw)
-        _report(options, outcome, time.monotonic() - started)
+        facts: Facts = {}
+        outcome = _run(options, lambda job: facts.update(compute(job) or {}), nature)
+        _report(options, outcome, {**facts, "seconds": round(time.monotonic() - started, 3)})
         return 0
     except DraftledgerError as error:
         print(f"draftledger: error: {error}", file=sys.stderr)
@@ -75,7 +83,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _run(options: argparse.Namespace, compute: Callable[[Job], None], draw: bool) -> Outcome:
+def _run(options: argparse.Namespace, compute: Callable[[Job], None], nature: Nature) -> Outcome:
     inputs = _roles(options)
     contents = {role: _content(path) for role, path in inputs.items()}
     environment = contents.pop(ENVIRONMENT, None)
@@ -94,7 +102,7 @@ def _run(options: argparse.Namespace, compute: Callable[[Job], None], draw: bool
         compute(Job(options.spec, inputs, facts, folder, partial))
 
     refresh = os.environ.get("DRAFTLEDGER_STORE", "") == "refresh"
-    return stage(Stage(recipe, outputs, draw), run, store=Store(options.store), refresh=refresh)
+    return stage(Stage(recipe, outputs, nature), run, store=Store(options.store), refresh=refresh)
 
 
 def _roles(options: argparse.Namespace) -> dict[str, Path]:
@@ -122,15 +130,10 @@ def _check(inputs: dict[str, Path]) -> None:
             raise CorruptError(f"{path}: absent; restore it from version control")
 
 
-def _report(options: argparse.Namespace, outcome: Outcome, seconds: float) -> None:
-    word = "store hit" if outcome.hit else "computed"
+def _report(options: argparse.Namespace, outcome: Outcome, facts: Facts) -> None:
+    record = {"hit": outcome.hit, "finished": round(time.time()), "host": os.uname().nodename, **facts}
     for path in options.output:
         if not path.name.endswith(".manifest.json"):
-            record = {
-                "hit": outcome.hit,
-                "seconds": round(seconds, 3),
-                "finished": round(time.time()),
-                "host": os.uname().nodename,
-            }
             write_json(path.with_name(path.name + ".run.json"), record)
-            print(f"draftledger: {path}: {word} in {seconds:.1f} s", file=sys.stderr)
+            word = "store hit" if outcome.hit else "computed"
+            print(f"draftledger: {path}: {word} in {facts['seconds']:.1f} s", file=sys.stderr)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from draftledger.errors import CorruptError
 from draftledger.provenance.atomic import write_json
@@ -16,14 +16,25 @@ from draftledger.provenance.manifest import Manifest, describe, manifest_path, w
 from draftledger.provenance.recipe import Recipe, recipe_path, recipe_record
 from draftledger.provenance.scratch import scratch_folder
 
+Nature = Literal["repeatable", "draw", "probe"]
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One job: what it is made of, the payloads it owes, and whether equal recipes must give equal bytes."""
+    """One job: what it is made of, the payloads it owes, and its nature.
+
+    A *repeatable* stage must give equal content whenever its recipe is equal; a *draw* (training, timing) need not,
+    so every draw is kept; a *probe* (the environment) looks at the machine anew each time it runs.
+    """
 
     recipe: Recipe
     outputs: tuple[Path, ...]
-    draw: bool = False
+    nature: Nature = "repeatable"
+
+    @property
+    def draw(self) -> bool:
+        """Tell whether the stage is a draw."""
+        return self.nature == "draw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,7 @@ def stage(job: Stage, compute: Callable[[Path, Path], None], *, store: Store, re
     computes. A repeatable stage that differs from its index raises CorruptError; a draw becomes the next draw.
     """
     draws = store.draws(job.recipe.key)
-    if draws and not refresh:
+    if draws and not refresh and job.nature != "probe":
         wanted = [Manifest(**item) for item in draws[-1]]
         if _restore(job, wanted, store):
             return _publish(job, wanted, store, Outcome(True, len(draws) - 1))
@@ -158,7 +169,11 @@ def _index(job: Stage, draws: list[Any], made: list[Manifest]) -> list[Any]:
     entry = [asdict(manifest) for manifest in made]
     if job.draw:
         return [*draws, entry]
-    if draws and [item["content"] for item in draws[-1]] != [manifest.content for manifest in made]:
+    if (
+        job.nature == "repeatable"
+        and draws
+        and [item["content"] for item in draws[-1]] != [manifest.content for manifest in made]
+    ):
         raise CorruptError(
             f"{job.outputs[0]}: computed again from the same recipe, the content differs, but this stage must "
             "repeat; check memory and disk, then report it"

@@ -8,19 +8,12 @@ import mlx.nn as nn
 import numpy as np
 
 from draftledger.drafters.block_lora import gated, initial_weights
+from draftledger.rng import generator, key_of, noise_ids
 from draftledger.teacher.topk import TopK
 from draftledger.training.blocks import clean_caches, fresh, sample_anchors
+from draftledger.training.data import Windows
 from draftledger.training.losses import LOSSES
-from draftledger.training.rng import generator, key_of, noise_ids
 from draftledger.training.trainer import Measured, Weights
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Token windows [W, T] int32 and the teacher's top-k at each of their positions."""
-
-    tokens: np.ndarray
-    teacher: TopK
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +95,8 @@ def _with_teacher(noise: mx.array, caches: list[Any], teacher: TopK, window: np.
         tail=mx.array(teacher.tail[window, place]),
         peak=mx.array(np.abs(logits).max()),
     )
+
+
+def build(model: nn.Module, *, windows: dict[str, Windows], spec: dict[str, Any], seed: int) -> BlockLoraObjective:
+    """Build the objective of one seed."""
+    return BlockLoraObjective(model, train=windows["train"], validation=windows["validation"], spec=spec, seed=seed)

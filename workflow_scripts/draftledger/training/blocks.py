@@ -8,7 +8,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import ArraysCache, KVCache, make_prompt_cache
 
 from draftledger.errors import ConfigError
-from draftledger.training.rng import generator
+from draftledger.rng import generator
 
 
 class BlockCache:

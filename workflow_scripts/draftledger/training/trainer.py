@@ -6,13 +6,25 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.optimizers as optim
-from mlx.utils import tree_flatten, tree_unflatten
+import pyarrow as pa
+from mlx.utils import tree_unflatten
 from tqdm import tqdm
 
 from draftledger.errors import DraftledgerError
 from draftledger.training.checkpoints import load_checkpoint, save_checkpoint
 
 Weights = dict[str, mx.array]
+
+HISTORY = pa.schema(
+    [
+        ("step", pa.int32()),
+        ("split", pa.string()),
+        ("loss", pa.float64()),
+        ("agreement", pa.float64()),
+        ("gradient_norm", pa.float64()),
+        ("learning_rate", pa.float64()),
+    ]
+)
 
 
 class TrainingError(DraftledgerError):
@@ -143,8 +155,3 @@ def _row(split: str, step: int, measured: Measured, norm: float | None, rate: fl
         "gradient_norm": norm,
         "learning_rate": rate,
     }
-
-
-def flat(tree: Any) -> Weights:
-    """Flatten a tree of arrays to dotted names."""
-    return dict(tree_flatten(tree))

@@ -1,0 +1,64 @@
+rule environment:
+    """The environment class: what decides the bits of a computation on this machine."""
+    input:
+        script=script("environment"),
+    output:
+        made(f"{R}/environment.json"),
+    log:
+        f"logs/{R}/environment.log",
+    conda:
+        ENV
+    params:
+        spec=spec("environment"),
+        code=PLAN.code("environment"),
+    shell:
+        CALL
+
+
+rule corpus:
+    """The documents, one row each, with source, revision and licence."""
+    input:
+        script=script("corpus"),
+    output:
+        made(f"{R}/corpus/documents.parquet"),
+    log:
+        f"logs/{R}/corpus.log",
+    conda:
+        ENV
+    params:
+        spec=spec("corpus"),
+        code=PLAN.code("corpus"),
+    shell:
+        CALL
+
+
+rule windows:
+    """Token windows split by document, and how much of each prompt they contain."""
+    input:
+        script=script("windows"),
+        payloads=payloads(
+            f"{R}/corpus/documents.parquet",
+            f"{R}/model/tokenizer.json",
+            f"{R}/model/tokenizer_config.json",
+        ),
+        manifests=manifests(
+            f"{R}/corpus/documents.parquet",
+            f"{R}/model/tokenizer.json",
+            f"{R}/model/tokenizer_config.json",
+        ),
+        prompts=config["decode"]["prompts"],
+    output:
+        made(
+            f"{R}/windows/train.parquet",
+            f"{R}/windows/validation.parquet",
+            f"{R}/windows/overlap.parquet",
+        ),
+    log:
+        f"logs/{R}/windows.log",
+    conda:
+        ENV
+    params:
+        spec=spec("windows"),
+        code=PLAN.code("windows"),
+    shell:
+        CALL

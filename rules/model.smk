@@ -1,0 +1,18 @@
+rule model:
+    """The frozen target as an mlx-lm folder: pinned bytes, or trained here for the tiny one."""
+    input:
+        script=script("model"),
+        payloads=payloads(*TARGET_SOURCES),
+        manifests=manifests(*TARGET_SOURCES),
+    output:
+        made(*PLAN.model()),
+    log:
+        f"logs/{R}/model.log",
+    conda:
+        ENV
+    threads: workflow.cores
+    params:
+        spec=spec("model"),
+        code=PLAN.code("model"),
+    shell:
+        CALL

@@ -1,0 +1,21 @@
+rule adapter:
+    """One drafter's trained weights: one job, and one draw, a seed and launch."""
+    input:
+        script=script("adapter"),
+        payloads=payloads(*BASE, *WINDOWS, *PLAN.shards("train"), *PLAN.shards("validation")),
+        manifests=manifests(*BASE, *WINDOWS, *PLAN.shards("train"), *PLAN.shards("validation")),
+    output:
+        made(
+            f"{R}/adapters/{{drafter}}/seed{{seed}}-launch{{launch}}/adapter.safetensors",
+            f"{R}/adapters/{{drafter}}/seed{{seed}}-launch{{launch}}/history.parquet",
+        ),
+    log:
+        f"logs/{R}/adapters/{{drafter}}/seed{{seed}}-launch{{launch}}.log",
+    conda:
+        ENV
+    threads: workflow.cores
+    params:
+        spec=lambda wc: spec("adapter", drafter=wc.drafter, seed=wc.seed, launch=wc.launch),
+        code=adapter_code,
+    shell:
+        CALL

@@ -1,0 +1,89 @@
+"""Configuration: checked against the schema and against itself, each fault told in one line."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from draftledger.errors import ConfigError
+
+
+def check_config(config: dict[str, Any], schema_path: Path) -> None:
+    """Raise ConfigError, one line with what, where and what to do, at the first fault of a configuration."""
+    schema = yaml.safe_load(schema_path.read_text())
+    fault = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(config))
+    if fault is not None:
+        raise ConfigError(_told(_deepest(fault)))
+    for message in _references(config):
+        raise ConfigError(message)
+
+
+def _deepest(fault: jsonschema.ValidationError) -> jsonschema.ValidationError:
+    """Of a choice by `kind`, follow the branch of the kind that was written."""
+    while fault.validator == "oneOf" and isinstance(fault.instance, dict):
+        branches: dict[int, list[jsonschema.ValidationError]] = {}
+        for error in fault.context or []:
+            branches.setdefault(int(error.schema_path[0]), []).append(error)
+        fitting = [errors for errors in branches.values() if not any(_wrong_kind(error) for error in errors)]
+        if len(fitting) != 1:
+            return fault
+        fault = fitting[0][0]
+    return fault
+
+
+def _wrong_kind(error: jsonschema.ValidationError) -> bool:
+    return error.validator == "const" and list(error.relative_path)[-1:] == ["kind"]
+
+
+def _told(fault: jsonschema.ValidationError) -> str:
+    where = ".".join(str(step) for step in fault.absolute_path) or "the top level"
+    match fault.validator:
+        case "additionalProperties":
+            return _unknown_key(fault, where)
+        case "required":
+            missing = [name for name in fault.validator_value if name not in fault.instance]
+            return f"config, {where}: {', '.join(missing)} missing; see config/README.md"
+        case "oneOf" if isinstance(fault.instance, dict):
+            kinds = [branch["title"] for branch in fault.validator_value if "title" in branch]
+            return f"config, {where}: kind {fault.instance.get('kind')!r} is unknown; use one of {', '.join(kinds)}"
+        case "type" if isinstance(fault.instance, str) and fault.validator_value in ("number", "integer"):
+            return f"config, {where}: {fault.instance!r} is text, not a number; write 1.0e-3, not 1e-3"
+    return f"config, {where}: {fault.message}; see config/README.md"
+
+
+def _unknown_key(fault: jsonschema.ValidationError, where: str) -> str:
+    known = list(fault.schema.get("properties", {}))
+    unknown = next(name for name in fault.instance if name not in known)
+    near = get_close_matches(str(unknown), known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+    return f"config, {where}: unknown key {unknown}; {hint}"
+
+
+def _references(config: dict[str, Any]) -> Iterator[str]:
+    arms, drafters = config["arms"], config["drafters"]
+    for name, arm in arms.items():
+        for key, known in (("drafter", drafters), ("control", arms), ("twin_of", arms)):
+            if key in arm and arm[key] not in known:
+                yield f"config, arms.{name}.{key}: {arm[key]!r} is not there; use one of {', '.join(known)}"
+    if arms["ar"]["kind"] != "ar":
+        yield f"config, arms.ar: kind {arms['ar']['kind']!r}; the baseline arm `ar` must be of kind ar"
+    for name in config["timing"]["arms"]:
+        if name not in arms:
+            yield f"config, timing.arms: {name!r} is no arm; use one of {', '.join(arms)}"
+    if "ar" not in config["timing"]["arms"]:
+        yield "config, timing.arms: the baseline `ar` is not timed; add it"
+    yield from _drafter_faults(config)
+
+
+def _drafter_faults(config: dict[str, Any]) -> Iterator[str]:
+    windows = config["windows"]
+    for name, drafter in config["drafters"].items():
+        room = windows["length"] - drafter["k"]
+        if drafter["anchors"] > room:
+            yield f"config, drafters.{name}.anchors: {drafter['anchors']} do not fit a window; use at most {room}"
+        for split in ("train", "validation"):
+            if drafter["batch"] > windows[split]:
+                yield f"config, drafters.{name}.batch: more than the {windows[split]} {split} windows; lower it"

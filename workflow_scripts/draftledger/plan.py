@@ -1,0 +1,223 @@
+"""The plan of a run: which artefacts there are, and the settings and code that each stage depends on."""
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from draftledger.provenance.code import accepted, code_digest, resolve
+
+MODEL = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+SOFTWARE = ("mlx", "mlx-lm", "mlx-cpu", "mlx-cuda-13", "mlx-metal", "ngsolve-openblas", "numpy", "tokenizers")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One configuration's artefacts under `results`, and what each is made from.
+
+    `home` is the repository; every path in the plan is relative to the working folder.
+    """
+
+    config: dict[str, Any]
+    home: Path
+
+    @property
+    def root(self) -> str:
+        """Return the folder of this experiment's results."""
+        name = self.config["experiment"]
+        return "results" if name == "default" else f"results/{name}"
+
+    # --- what there is -------------------------------------------------------------------------------------------
+
+    @property
+    def draws(self) -> list[str]:
+        """Return the training draws: one name a seed and launch."""
+        return [f"seed{s}-launch{n}" for s in self.config["seeds"] for n in range(self.config["launches"])]
+
+    def trained(self, arm: str) -> str | None:
+        """Return the drafter whose adapters an arm decodes with, or null for an arm without a seed."""
+        settings = self.config["arms"][arm]
+        return None if settings.get("untrained") else settings.get("drafter")
+
+    def arm_draws(self, arm: str) -> list[str]:
+        """Return an arm's draws: `shared` when it has no seed."""
+        return self.draws if self.trained(arm) else ["shared"]
+
+    def model(self) -> list[str]:
+        """Return the target's files."""
+        return [f"{self.root}/model/{name}" for name in MODEL]
+
+    def shards(self, split: str) -> list[str]:
+        """Return a split's teacher shards."""
+        windows, size = self.config["windows"][split], self.config["teacher"]["shard_windows"]
+        return [f"{self.root}/teacher/{split}-{i:04d}.safetensors" for i in range(-(-windows // size))]
+
+    def adapter(self, drafter: str, draw: str) -> str:
+        """Return the adapter of a drafter's draw."""
+        return f"{self.root}/adapters/{drafter}/{draw}/adapter.safetensors"
+
+    def rounds(self, arm: str, draw: str) -> str:
+        """Return the rounds of an arm's draw."""
+        return f"{self.root}/decode/{arm}/{draw}/rounds.parquet"
+
+    def all_rounds(self) -> list[str]:
+        """Return every arm's rounds, over all draws."""
+        return [self.rounds(arm, draw) for arm in self.config["arms"] for draw in self.arm_draws(arm)]
+
+    def timed_rounds(self, draw: str) -> list[str]:
+        """Return the rounds that one timing session's tokens must equal."""
+        return [self.rounds(arm, draw if self.trained(arm) else "shared") for arm in self.config["timing"]["arms"]]
+
+    def timed_adapters(self, draw: str) -> list[str]:
+        """Return the adapters that one timing session loads."""
+        names = {self.trained(arm) for arm in self.config["timing"]["arms"]} - {None}
+        return [self.adapter(str(name), draw) for name in sorted(map(str, names))]
+
+    def sessions(self) -> list[str]:
+        """Return every timing session's rows."""
+        numbers = range(1, self.config["timing"]["sessions"] + 1)
+        return [f"{self.root}/timing/{draw}/session{n}.parquet" for draw in self.draws for n in numbers]
+
+    def adapters(self) -> list[str]:
+        """Return every adapter that an arm decodes with."""
+        names = sorted({str(self.trained(arm)) for arm in self.config["arms"]} - {"None"})
+        return [self.adapter(name, draw) for name in names for draw in self.draws]
+
+    def evidence(self) -> list[str]:
+        """Return every payload that stands behind the summary, in the order of the workflow."""
+        splits = ("train", "validation")
+        shards = [path for split in splits for path in self.shards(split)]
+        return [
+            f"{self.root}/environment.json",
+            f"{self.root}/corpus/documents.parquet",
+            *self.model(),
+            *(f"{self.root}/windows/{name}.parquet" for name in (*splits, "overlap")),
+            *shards,
+            *(path.replace(".safetensors", ".bounds.parquet") for path in shards),
+            *self.adapters(),
+            *(path.replace("adapter.safetensors", "history.parquet") for path in self.adapters()),
+            *self.all_rounds(),
+            *(path.replace("rounds.parquet", "positions.parquet") for path in self.all_rounds()),
+            *self.sessions(),
+            *(path.replace(".parquet", ".cost.parquet") for path in self.sessions()),
+            *(f"{self.root}/summary.{suffix}" for suffix in ("parquet", "tsv", "html")),
+        ]
+
+    # --- what each is made from ----------------------------------------------------------------------------------
+
+    def spec(self, stage: str, **where: Any) -> dict[str, Any]:
+        """Return exactly the settings a stage depends on, as plain JSON types."""
+        return getattr(self, f"_{stage}_spec")(**where)
+
+    def _environment_spec(self) -> dict[str, Any]:
+        return {"runtime": self.config["runtime"], "software": software()}
+
+    def _corpus_spec(self) -> dict[str, Any]:
+        return self.config["corpus"]
+
+    def _model_spec(self) -> dict[str, Any]:
+        return self.config["target"]
+
+    def _windows_spec(self) -> dict[str, Any]:
+        return {"windows": self.config["windows"], "prompts": self.config["decode"]["prompts"]}
+
+    def _teacher_spec(self, *, split: str, shard: str) -> dict[str, Any]:
+        teacher = self.config["teacher"]
+        return {
+            "split": split,
+            "shard": int(shard),
+            "windows": teacher["shard_windows"],
+            "top_k": teacher["top_k"],
+            "dense": teacher["dense_windows"],
+            "max_tail": teacher["max_tail"],
+        }
+
+    def _adapter_spec(self, *, drafter: str, seed: str, launch: str) -> dict[str, Any]:
+        return {"drafter": self.config["drafters"][drafter], "seed": int(seed), "launch": int(launch)}
+
+    def _arm_spec(self, arm: str) -> dict[str, Any]:
+        """Return an arm's settings as decoding needs them: what it is compared with is left to the summary."""
+        settings = {key: value for key, value in self.config["arms"][arm].items() if key not in ("control", "twin_of")}
+        if "drafter" in settings:
+            drafter = self.config["drafters"][settings["drafter"]]
+            settings["noise_bound"] = drafter["noise_bound"]
+            settings["drafter"] = {"name": settings["drafter"]} | {
+                key: drafter[key] for key in ("kind", "rank", "scale", "modules")
+            }
+        return settings
+
+    def _decode_spec(self, *, arm: str, draw: str) -> dict[str, Any]:
+        return {"arm": arm, "settings": self._arm_spec(arm), "decode": self._decoding, **_numbers(draw)}
+
+    @cached_property
+    def _decoding(self) -> dict[str, Any]:
+        """Return the decode block with the one decision rule that decoding applies itself."""
+        rules = yaml.safe_load((self.home / "config" / "decision.yaml").read_text())
+        return {**self.config["decode"], "allowed_ulp": rules["allowed_ulp"][self.config["runtime"]["dtype"]]}
+
+    def _timing_spec(self, *, draw: str, session: str) -> dict[str, Any]:
+        timing = self.config["timing"]
+        return {
+            "arms": {arm: self._arm_spec(arm) for arm in timing["arms"]},
+            "decode": self._decoding,
+            "timing": {key: timing[key] for key in ("repeats", "staged_prompts", "seed")},
+            "session": int(session),
+            **_numbers(draw),
+        }
+
+    def _summary_spec(self) -> dict[str, Any]:
+        dtype = self.config["runtime"]["dtype"]
+        return {"arms": self.config["arms"], "statistics": self.config["statistics"], "dtype": dtype}
+
+    def _figures_spec(self) -> dict[str, Any]:
+        return {}
+
+    def _report_spec(self) -> dict[str, Any]:
+        return {"experiment": self.config["experiment"]}
+
+    def _ledger_spec(self) -> dict[str, Any]:
+        return {}
+
+    # --- with which code -----------------------------------------------------------------------------------------
+
+    def code(self, stage: str, *, kinds: tuple[str, ...] = ()) -> str:
+        """Return the digest of the code a stage runs for the given arm or drafter kinds, accepted edits undone."""
+        scripts = self.home / "workflow_scripts"
+        entries = [scripts / f"{stage}.py", *(self._kind_module(stage, kind) for kind in kinds)]
+        return resolve(stage, code_digest(entries, root=scripts), self._accepted)
+
+    def _kind_module(self, stage: str, kind: str) -> Path:
+        package = self.home / "workflow_scripts" / "draftledger"
+        if kind == "mlx_lm_ar":
+            return package / "decoding" / "mlx_lm.py"
+        return package / ("training" if stage == "adapter" else "drafters") / f"{kind}.py"
+
+    @cached_property
+    def _accepted(self) -> list[dict[str, Any]]:
+        return accepted(self.home / "config" / "accepted.json")
+
+    def timed_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of the timed arms."""
+        return tuple(sorted({self.config["arms"][arm]["kind"] for arm in self.config["timing"]["arms"]}))
+
+
+def _numbers(draw: str) -> dict[str, int | None]:
+    if draw == "shared":
+        return {"seed": None, "launch": None}
+    seed, launch = draw.split("-")
+    return {"seed": int(seed.removeprefix("seed")), "launch": int(launch.removeprefix("launch"))}
+
+
+def software() -> dict[str, str | None]:
+    """Return the versions of Python and of every package that decides the bits of a computation."""
+    found: dict[str, str | None] = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    for name in SOFTWARE:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found

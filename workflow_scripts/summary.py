@@ -1,0 +1,34 @@
+"""Turn rows into reported numbers: summary.parquet, and its twins for people."""
+
+import sys
+
+from draftledger.provenance.job import Job, run_job
+
+
+def compute(job: Job) -> None:
+    """Write summary.parquet, summary.tsv and summary.html."""
+    from draftledger.figures.table import tsv
+    from draftledger.measurement.tables import by_role, load_all
+    from draftledger.provenance.atomic import write_bytes
+    from draftledger.provenance.tables import with_counts, write_table
+    from draftledger.statistics.decision import load_decision
+    from draftledger.statistics.summary import build_summary
+
+    statistics = job.spec["statistics"]
+    table = build_summary(
+        rounds=load_all(job, "rounds.parquet"),
+        positions=load_all(job, "positions.parquet"),
+        timing=load_all(job, "timing"),
+        arms=job.spec["arms"],
+        decision=load_decision(job.input("config/decision.yaml"), dtype=job.spec["dtype"]),
+        bootstrap=statistics["bootstrap"],
+        confidence=statistics["confidence"],
+        inputs=by_role(job),
+    )
+    write_table(with_counts(table, {"numbers": table.num_rows}), job.out("summary.parquet"))
+    write_bytes(job.out("summary.tsv"), tsv(table).encode())
+    write_bytes(job.out("summary.html"), table.to_pandas().to_html(index=False).encode())
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(compute))
