@@ -24,6 +24,8 @@ except DraftledgerError as error:
 
 R = PLAN.root
 STORE = "results/store"
+# A compute job takes the threads it computes with, so that two of them never fight for a core.
+THREADS = workflow.cores if config["runtime"]["threads"] == "auto" else config["runtime"]["threads"]
 TARGET_SOURCES = [f"{R}/environment.json", f"{R}/corpus/documents.parquet"] * (config["target"]["kind"] == "tiny")
 BASE = [*PLAN.model(), f"{R}/environment.json"]
 WINDOWS = [f"{R}/windows/train.parquet", f"{R}/windows/validation.parquet"]

@@ -16,7 +16,7 @@ rule decode:
         f"logs/{R}/decode/{{arm}}/{{draw}}.log",
     conda:
         ENV
-    threads: workflow.cores
+    threads: THREADS
     params:
         spec=lambda wc: spec("decode", arm=wc.arm, draw=wc.draw),
         code=decode_code,

@@ -10,7 +10,7 @@ rule model:
         f"logs/{R}/model.log",
     conda:
         ENV
-    threads: workflow.cores
+    threads: THREADS
     params:
         spec=spec("model"),
         code=PLAN.code("model"),

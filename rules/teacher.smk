@@ -13,7 +13,7 @@ rule teacher:
         f"logs/{R}/teacher/{{split}}-{{shard}}.log",
     conda:
         ENV
-    threads: workflow.cores
+    threads: THREADS
     params:
         spec=lambda wc: spec("teacher", split=wc.split, shard=wc.shard),
         code=PLAN.code("teacher"),

@@ -13,7 +13,7 @@ rule adapter:
         f"logs/{R}/adapters/{{drafter}}/seed{{seed}}-launch{{launch}}.log",
     conda:
         ENV
-    threads: workflow.cores
+    threads: THREADS
     params:
         spec=lambda wc: spec("adapter", drafter=wc.drafter, seed=wc.seed, launch=wc.launch),
         code=adapter_code,

@@ -11,7 +11,7 @@ import numpy as np
 import tokenizers
 from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3_5
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
 from draftledger.errors import ConfigError
@@ -23,13 +23,21 @@ from draftledger.rng import generator, key_of
 EOS = "<|end|>"
 
 
-def byte_tokenizer() -> tokenizers.Tokenizer:
-    """Return a tokenizer of the 256 bytes and one end token: ids 0 to 256."""
-    vocabulary = {symbol: index for index, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+def byte_tokenizer(texts: Sequence[str], *, vocabulary: int) -> tokenizers.Tokenizer:
+    """Return a byte-level BPE of `vocabulary` ids trained on texts; id 0 ends an answer.
+
+    Merges flatten the token frequencies: with single bytes, always guessing a space would pass for drafting.
+    """
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([EOS])
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
     return backend
 
 
@@ -122,7 +130,7 @@ def _rate(spec: dict[str, Any], number: int) -> float:
 
 def write_tiny(texts: Sequence[str], out: Path, *, spec: dict[str, Any]) -> float:
     """Train the tiny target on texts and write it as an mlx-lm folder; return its last training loss, nats."""
-    backend = byte_tokenizer()
+    backend = byte_tokenizer(texts, vocabulary=spec["vocabulary"])
     eos = backend.token_to_id(EOS)
     config = architecture(spec, vocabulary=spec["vocabulary"], eos=eos)
     model = build_model(config, seed=spec["seed"])

@@ -13,6 +13,8 @@ from tqdm import tqdm
 from draftledger.errors import ConfigError, CorruptError
 from draftledger.teacher.topk import TopK, acceptance_bounds, encode, log_softmax
 
+LOGITS_BUDGET = 2**24
+
 BOUNDS = pa.schema(
     [
         ("window", pa.int32()),
@@ -29,19 +31,27 @@ BOUNDS = pa.schema(
 )
 
 
-def window_logits(model: nn.Module, tokens: np.ndarray) -> np.ndarray:
-    """Return the target's logits [T, V] float32 over one window of tokens: [T]."""
-    return np.array(model(mx.array(tokens[None], dtype=mx.int32))[0].astype(mx.float32))
-
-
 def encode_windows(
     model: nn.Module, windows: Sequence[tuple[int, np.ndarray]], *, k: int, dense: int
 ) -> Iterator[tuple[TopK, dict[str, Any]]]:
-    """Yield each (number, tokens) window's top-k and its bounds row; the first `dense` are checked densely."""
-    for place, (number, tokens) in enumerate(tqdm(windows, desc="teacher", unit="window", mininterval=10)):
-        logits = window_logits(model, tokens)
+    """Yield each (number, tokens: [T]) window's top-k and its bounds row; the first `dense` are checked densely."""
+    bar = tqdm(total=len(windows), desc="teacher", unit="window", mininterval=10)
+    for place, ((number, _), logits) in enumerate(zip(windows, _logits(model, windows), strict=True)):
         top = encode(logits, k)
         yield top, {"window": number, **_tail(top), **_dense(top, logits, place < dense)}
+        bar.update()
+    bar.close()
+
+
+def _logits(model: nn.Module, windows: Sequence[tuple[int, np.ndarray]]) -> Iterator[np.ndarray]:
+    """Yield the target's logits [T, V] float32 a window, as many windows a pass as the memory budget allows."""
+    start, size = 0, 1
+    while start < len(windows):
+        tokens = np.stack([tokens for _, tokens in windows[start : start + size]])
+        logits = np.array(model(mx.array(tokens, dtype=mx.int32)).astype(mx.float32))
+        yield from logits
+        start += size
+        size = max(1, LOGITS_BUDGET // logits[0].size)
 
 
 def _tail(top: TopK) -> dict[str, Any]:

@@ -1,0 +1,120 @@
+"""The decode loop: every arm's tokens are the target's own, wherever the answer ends."""
+
+import mlx.core as mx
+import pytest
+from targets import VOCABULARY, dense, greedy, hybrid, naive, prompt
+
+from draftledger.decoding.clock import StageClock
+from draftledger.decoding.loop import Limits, Round, cut, decode
+from draftledger.decoding.mlx_lm import generate
+from draftledger.drafters.base import Adapter
+from draftledger.drafters.block_lora import BlockLora, initial_weights
+from draftledger.drafters.lookup import Lookup
+from draftledger.drafters.oracle import Oracle
+from draftledger.models.state import TargetState
+
+TARGETS = {"hybrid": hybrid, "dense": dense, "tied": lambda: dense(True)}
+COUNT = 40
+
+
+def drafters(name, state, ids, answer):
+    if name.startswith("oracle"):
+        rate = float(name.removeprefix("oracle"))
+        return Oracle(answer, corruption=rate, vocabulary=VOCABULARY, noise=7)
+    if name == "lookup":
+        return Lookup(ids.tolist(), ngram=1)
+    weights = initial_weights(state.model, modules=["q_proj", "up_proj"], rank=4, key=mx.random.key(1))
+    noisy = {key: mx.random.normal(value.shape, key=mx.random.key(2)) * 0.3 for key, value in weights.items()}
+    return BlockLora(state, Adapter(noisy, {"scale": 1.0}), noise=3, bound=VOCABULARY)
+
+
+def run(model, drafter_name, ids, *, k, limits, answer) -> list[Round]:
+    state = TargetState(model)
+    return list(decode(state, drafters(drafter_name, state, ids, answer), ids, k=k, limits=limits))
+
+
+def emitted(rounds):
+    return [token for result in rounds for token in result.committed]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_greedy_equals_a_cacheless_reference_and_varies(target):
+    model = TARGETS[target]()
+    answer = greedy(model, prompt(), COUNT)
+    assert answer == naive(model, prompt(), COUNT)
+    assert len(set(answer)) >= 8
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("drafter", ["oracle0", "oracle0.2", "oracle0.5", "oracle1", "lookup", "block_lora"])
+def test_speculation_emits_the_autoregressive_answer(target, drafter):
+    model, ids = TARGETS[target](), prompt(12, key=1)
+    answer = greedy(model, ids, COUNT)
+    for k in (1, 2, 5):
+        rounds = run(model, drafter, ids, k=k, limits=Limits(COUNT, frozenset()), answer=answer)
+        assert emitted(rounds) == answer
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_zero_partial_and_full_acceptance_all_occur(target):
+    model, ids, k = TARGETS[target](), prompt(12, key=1), 4
+    answer = greedy(model, ids, COUNT)
+    rounds = run(model, "oracle0.4", ids, k=k, limits=Limits(COUNT, frozenset()), answer=answer)
+    seen = {result.accepted for result in rounds[1:] if len(result.draft) == k}
+    assert {0, k} < seen
+
+
+@pytest.mark.parametrize("target", ["hybrid", "dense"])
+@pytest.mark.parametrize("drafter", ["oracle0", "oracle0.5", "block_lora"])
+def test_every_length_limit_is_met_exactly(target, drafter):
+    model, ids, k = TARGETS[target](), prompt(12, key=1), 4
+    answer = greedy(model, ids, 2 * k + 2)
+    for count in range(1, 2 * k + 2):
+        rounds = run(model, drafter, ids, k=k, limits=Limits(count, frozenset()), answer=answer)
+        assert emitted(rounds) == answer[:count]
+        assert [result.stop for result in rounds] == [None] * (len(rounds) - 1) + ["length"]
+
+
+@pytest.mark.parametrize("target", ["hybrid", "dense"])
+@pytest.mark.parametrize("drafter", ["oracle0", "oracle0.5", "block_lora"])
+def test_an_end_token_stops_at_every_index_of_a_block(target, drafter):
+    model, ids, k = TARGETS[target](), prompt(12, key=1), 4
+    answer = greedy(model, ids, COUNT)
+    firsts = {answer.index(token) for token in answer}
+    for place in sorted(firsts & set(range(2 * k + 2))):
+        eos = frozenset({answer[place]})
+        rounds = run(model, drafter, ids, k=k, limits=Limits(COUNT, eos), answer=answer)
+        assert emitted(rounds) == answer[: place + 1]
+        assert rounds[-1].stop == "eos"
+
+
+def test_mlx_lm_tells_the_same_answer_as_rounds_of_one():
+    rounds = list(generate(dense(), prompt(), limits=Limits(COUNT, frozenset())))
+    assert emitted(rounds) == greedy(dense(), prompt(), COUNT)
+    assert [result.index for result in rounds] == list(range(-1, COUNT - 1))
+    stop = emitted(rounds)[3]
+    cut_short = list(generate(dense(), prompt(), limits=Limits(COUNT, frozenset({stop}))))
+    assert emitted(cut_short)[-1] == stop and cut_short[-1].stop == "eos"
+
+
+def test_a_clock_with_barriers_changes_no_token_and_sums_stages():
+    state, clock, ids = TargetState(hybrid()), StageClock(), prompt()
+    answer = greedy(hybrid(), ids, COUNT)
+    drafter = Oracle(answer, corruption=0.5, vocabulary=VOCABULARY, noise=1)
+    rounds = decode(state, drafter, ids, k=3, limits=Limits(COUNT, frozenset()), clock=clock)
+    assert emitted(rounds) == answer
+    assert set(clock.seconds) == {"draft", "verify", "commit"}
+
+
+def test_a_limit_that_falls_on_a_round_edge_truncates_nothing():
+    assert cut((1, 2), Limits(2, frozenset()), 0) == ((1, 2), "length")
+    assert cut((1, 9, 2), Limits(3, frozenset({9})), 0) == ((1, 9), "eos")
+    assert cut((1, 9), Limits(1, frozenset({9})), 0) == ((1,), "length")
+    assert cut((1,), Limits(5, frozenset()), 1) == ((1,), None)
+
+
+def test_lookup_proposes_what_followed_and_nothing_when_nothing_matches():
+    drafter = Lookup([1, 2, 3, 1], ngram=1)
+    assert drafter.propose(mx.array([1]), 2, step=0).tokens.tolist() == [2, 3]
+    drafter.append_context([8])
+    assert drafter.propose(mx.array([8]), 2, step=1).tokens.size == 0

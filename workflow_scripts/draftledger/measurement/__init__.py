@@ -1,0 +1,1 @@
+"""Prompts, timing, exactness and the definitions of every metric."""

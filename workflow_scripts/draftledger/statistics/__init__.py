@@ -1,0 +1,1 @@
+"""Intervals over seeds and prompts, and the verdicts fixed in advance."""
