@@ -3,13 +3,12 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
-from targets import VOCABULARY, dense, hybrid, prompt
-
 from draftledger.drafters.block_lora import adapted_paths, gated, initial_weights
 from draftledger.errors import ConfigError, UnsupportedError
 from draftledger.models.state import TargetState
 from draftledger.models.view import with_modules
+from mlx.utils import tree_flatten
+from targets import VOCABULARY, dense, hybrid, prompt
 
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TARGETS = {"hybrid": hybrid, "dense": dense}
@@ -80,4 +79,5 @@ def test_initial_weights_depend_on_the_key_alone_and_b_is_zero():
     one, two = adapter(dense(), zero=True), adapter(dense(), zero=True)
     assert all((np.array(one[name]) == np.array(two[name])).all() for name in one)
     assert all(not np.array(value).any() for name, value in one.items() if name.endswith("lora_b"))
-    assert VOCABULARY == 96 and len(one) == 2 * 7 * 2
+    assert VOCABULARY == 96
+    assert len(one) == 2 * 7 * 2

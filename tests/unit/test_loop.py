@@ -2,8 +2,6 @@
 
 import mlx.core as mx
 import pytest
-from targets import VOCABULARY, dense, greedy, hybrid, naive, prompt
-
 from draftledger.decoding.clock import StageClock
 from draftledger.decoding.loop import Limits, Round, cut, decode
 from draftledger.decoding.mlx_lm import generate
@@ -12,6 +10,7 @@ from draftledger.drafters.block_lora import BlockLora, initial_weights
 from draftledger.drafters.lookup import Lookup
 from draftledger.drafters.oracle import Oracle
 from draftledger.models.state import TargetState
+from targets import VOCABULARY, dense, greedy, hybrid, naive, prompt
 
 TARGETS = {"hybrid": hybrid, "dense": dense, "tied": lambda: dense(True)}
 COUNT = 40
@@ -94,7 +93,8 @@ def test_mlx_lm_tells_the_same_answer_as_rounds_of_one():
     assert [result.index for result in rounds] == list(range(-1, COUNT - 1))
     stop = emitted(rounds)[3]
     cut_short = list(generate(dense(), prompt(), limits=Limits(COUNT, frozenset({stop}))))
-    assert emitted(cut_short)[-1] == stop and cut_short[-1].stop == "eos"
+    assert emitted(cut_short)[-1] == stop
+    assert cut_short[-1].stop == "eos"
 
 
 def test_a_clock_with_barriers_changes_no_token_and_sums_stages():

@@ -3,10 +3,9 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from targets import dense, hybrid, prompt
-
 from draftledger.errors import UnsupportedError
 from draftledger.models.state import TargetState
+from targets import dense, hybrid, prompt
 
 TARGETS = {"hybrid": hybrid, "dense": dense}
 

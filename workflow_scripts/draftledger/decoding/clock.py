@@ -23,7 +23,7 @@ class NoClock:
 
 
 class StageClock:
-    """Evaluates each stage's arrays before it reads the time; `seconds` by stage name."""
+    """Evaluates each stage's arrays before it reads the time; `seconds` by name of each stage that ran."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)

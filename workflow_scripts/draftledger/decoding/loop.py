@@ -79,9 +79,14 @@ def _choose(logits: mx.array) -> mx.array:
 
 
 def _launch(state: TargetState, drafter: Drafter, anchor: mx.array, *, k: int, index: int, clock: Clock) -> _Block:
-    proposal = nothing() if drafter.silent else drafter.propose(anchor, k, step=index)
-    clock.mark("draft", proposal.tokens)
-    chosen = _choose(state.run_block(mx.concatenate([anchor, proposal.tokens])))
+    clock.mark("host")
+    if drafter.silent:
+        proposal, ids = nothing(), anchor
+    else:
+        proposal = drafter.propose(anchor, k, step=index)
+        ids = mx.concatenate([anchor, proposal.tokens])
+        clock.mark("draft", ids)
+    chosen = _choose(state.run_block(ids))
     clock.mark("verify", chosen)
     if drafter.silent:
         state.commit(1)
@@ -89,7 +94,8 @@ def _launch(state: TargetState, drafter: Drafter, anchor: mx.array, *, k: int, i
 
 
 def _settle(state: TargetState, drafter: Drafter, block: _Block, *, limits: Limits, done: int, clock: Clock) -> Round:
-    chosen, draft = block.chosen.tolist(), block.proposal.tokens.tolist()
+    chosen: list[int] = block.chosen.tolist()  # pyright: ignore[reportAssignmentType]
+    draft: list[int] = block.proposal.tokens.tolist()  # pyright: ignore[reportAssignmentType]
     matched = next((i for i, token in enumerate(draft) if token != chosen[i]), len(draft))
     produced = (*draft[:matched], chosen[matched])
     committed, stop = cut(produced, limits, done)

@@ -127,7 +127,7 @@ class _Timer:
             "new_tokens": len(tokens),
             "rounds": len(made) - 1,
             **{"prefill_s": stamps[0], "ttft_s": stamps[0], "decode_s": stamps[-1] - stamps[0], "total_s": stamps[-1]},
-            **{f"{stage}_s": clock.seconds[stage] if clock else None for stage in ("draft", "verify", "commit")},
+            **_stages(clock),
             "peak_bytes": mx.get_peak_memory(),
             **telemetry(),
         }
@@ -135,6 +135,13 @@ class _Timer:
     def _rounds(self, arm: Arm, question: Question, *, noise: int, limits: Limits, clock: Any) -> Any:
         answer = self.known.get(question.prompt.id)
         return run_arm(self.target.model, arm, question.ids, limits=limits, noise=noise, answer=answer, clock=clock)
+
+
+def _stages(clock: StageClock | None) -> dict[str, float | None]:
+    """Return seconds by stage: null for a stage the arm does not have, zero for one that this answer did not reach."""
+    seconds = clock.seconds if clock else {}
+    absent = 0.0 if "draft" in seconds else None
+    return {f"{stage}_s": seconds.get(stage, absent) for stage in ("draft", "verify", "commit")}
 
 
 def cost_table(target: Target, questions: list[Question], arms: list[Arm]) -> pa.Table:

@@ -35,6 +35,7 @@ class BlockLoraObjective:
         self, model: nn.Module, *, train: Windows, validation: Windows, spec: dict[str, Any], seed: int
     ) -> None:
         self.model, self.spec, self.seed = model, spec, seed
+        self.vocabulary = int(train.teacher.ids.max()) + 1
         self.splits = {"train": train, "validation": validation}
 
     def initial(self) -> Weights:
@@ -73,24 +74,38 @@ class BlockLoraObjective:
         noise = noise_ids(key_of(seed, split, 0), step, shape=(blocks, k), bound=self.spec["noise_bound"])
         window = np.repeat(rows, count * k)
         place = np.tile((np.asarray(anchors)[:, None] + 1 + np.arange(k)).reshape(-1), len(rows))
+        rename = None
         if self.spec["teacher"] == "shuffled" and split == "train":
-            order = _derangement(blocks, k, key=key_of(self.seed, "shuffle", step))
-            window, place = window[order], place[order]
-        return _with_teacher(noise, caches, windows.teacher, window, place)
+            key = key_of(self.seed, "shuffle", step)
+            order = _derangement(blocks, k, key=key)
+            window, place, rename = window[order], place[order], key
+        return _with_teacher(noise, caches, windows.teacher, window, place, rename=rename, vocabulary=self.vocabulary)
 
 
 def _derangement(blocks: int, k: int, *, key: int) -> np.ndarray:
-    """Return row indices that give every block the teacher rows of another block, the control that must not learn."""
+    """Return row indices that give every block the teacher rows of another block."""
     turn = 1 + key % (blocks - 1)
     return np.roll(np.arange(blocks * k).reshape(blocks, k), turn, axis=0).reshape(-1)
 
 
-def _with_teacher(noise: mx.array, caches: list[Any], teacher: TopK, window: np.ndarray, place: np.ndarray) -> Batch:
-    logits = teacher.logits[window, place]
+def _with_teacher(
+    noise: mx.array,
+    caches: list[Any],
+    teacher: TopK,
+    window: np.ndarray,
+    place: np.ndarray,
+    *,
+    rename: int | None,
+    vocabulary: int,
+) -> Batch:
+    """Attach the teacher's rows; with `rename` their ids are permuted, so not even token frequencies carry over."""
+    logits, ids = teacher.logits[window, place], teacher.ids[window, place].astype(np.int32)
+    if rename is not None:
+        ids = generator(rename, "rename", 0).permutation(vocabulary).astype(np.int32)[ids]
     return Batch(
         noise=noise,
         caches=caches,
-        ids=mx.array(teacher.ids[window, place].astype(np.int32)),
+        ids=mx.array(ids),
         log_p=mx.array(logits - teacher.lse[window, place][:, None]),
         tail=mx.array(teacher.tail[window, place]),
         peak=mx.array(np.abs(logits).max()),
