@@ -33,7 +33,7 @@ install_lock() {
   index=${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}
   if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; fi # uv does not read pip's
   if .venv/bin/python -m pip install --quiet --require-hashes -r envs/bootstrap.txt &&
-    .venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes "$lock"; then
+    .venv/bin/uv pip sync --quiet --compile-bytecode --python .venv/bin/python --require-hashes "$lock"; then
     return
   fi
   echo "env: uv could not install the lock; pip does it (slower)"

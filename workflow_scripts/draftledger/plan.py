@@ -186,15 +186,21 @@ class Plan:
 
     def code(self, stage: str, *, kinds: tuple[str, ...] = ()) -> str:
         """Return the digest of the code a stage runs for the given arm or drafter kinds, accepted edits undone."""
-        scripts = self.home / "workflow_scripts"
-        entries = [scripts / f"{stage}.py", *(self._kind_module(stage, kind) for kind in kinds)]
-        return resolve(stage, code_digest(entries, root=scripts), self._accepted)
+        if (stage, kinds) not in self._codes:
+            scripts = self.home / "workflow_scripts"
+            entries = [scripts / f"{stage}.py", *(self._kind_module(stage, kind) for kind in kinds)]
+            self._codes[stage, kinds] = resolve(stage, code_digest(entries, root=scripts), self._accepted)
+        return self._codes[stage, kinds]
 
     def _kind_module(self, stage: str, kind: str) -> Path:
         package = self.home / "workflow_scripts" / "draftledger"
         if kind == "mlx_lm_ar":
             return package / "decoding" / "mlx_lm.py"
         return package / ("training" if stage == "adapter" else "drafters") / f"{kind}.py"
+
+    @cached_property
+    def _codes(self) -> dict[tuple[str, tuple[str, ...]], str]:
+        return {}
 
     @cached_property
     def _accepted(self) -> list[dict[str, Any]]:
