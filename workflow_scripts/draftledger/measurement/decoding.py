@@ -32,7 +32,12 @@ def load_prompt_ids(job: Job, target: Target) -> list[Question]:
     Raises ConfigError for a prompt that leaves no room in the target's context.
     """
     spec = job.spec["decode"]
-    chosen = load_prompts(job.input(spec["prompts"]), split=spec["split"], per_category=spec["per_category"])
+    chosen = load_prompts(
+        job.input(spec["prompts"]),
+        split=spec["split"],
+        categories=spec["categories"],
+        per_category=spec["per_category"],
+    )
     questions = [Question(prompt, target.tokenizer.chat(prompt.text)) for prompt in chosen]
     for question in questions:
         if not 0 < len(question.ids) <= target.context_length - spec["new_tokens"]:

@@ -71,7 +71,7 @@ def _positions(logits: mx.array, tokens: Sequence[int]) -> list[Position]:
 def require_exact(positions: Sequence[Position], *, allowed: float, where: str) -> None:
     """Raise ExactnessError at the first position whose token is more than `allowed` ULPs below the maximum."""
     for place, position in enumerate(positions):
-        if position.margin_ulp > allowed:
+        if not position.margin_ulp <= allowed:  # a margin that is no number fails too
             raise ExactnessError(
                 f"{where}, position {place}: token {position.token} lies {position.margin_ulp:.0f} ULP below "
                 f"{position.argmax} (allowed {allowed:g}); decoding is not lossless, report it"

@@ -31,5 +31,11 @@ def _clock() -> float | None:
 
 def _temperature() -> float | None:
     zones = Path("/sys/class/thermal").glob("thermal_zone*/temp")
-    found = [int(zone.read_text()) / 1000 for zone in zones if os.access(zone, os.R_OK)]
-    return max(found, default=None)
+    return max((degrees for zone in zones if (degrees := _degrees(zone)) is not None), default=None)
+
+
+def _degrees(zone: Path) -> float | None:
+    try:
+        return int(zone.read_text()) / 1000
+    except (OSError, ValueError):
+        return None  # a sensor that is switched off cannot be read, whatever its mode says

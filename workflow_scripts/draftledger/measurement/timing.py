@@ -113,7 +113,7 @@ class _Timer:
             stamps.append(time.perf_counter() - start)
             made.append(result)
         tokens = tuple(token for result in made for token in result.committed)
-        if self.recorded[(arm.name, question.prompt.id, noise)] != tokens:
+        if self.recorded.get((arm.name, question.prompt.id, noise)) != tokens:
             raise CorruptError(
                 f"timing: arm {arm.name} on {question.prompt.id} gave other tokens than decode; report it"
             )

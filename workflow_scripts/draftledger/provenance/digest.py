@@ -46,7 +46,11 @@ def tensor_digests(path: Path) -> dict[str, str]:
             raise CorruptError(f"{path}: too short for a safetensors file; make it again")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             start, header = _safetensors_header(path, data)
-            return {name: _tensor_digest(path, data, start, name, item) for name, item in sorted(header.items())}
+            try:
+                return {name: _tensor_digest(path, data, start, name, item) for name, item in sorted(header.items())}
+            except (KeyError, TypeError, ValueError) as error:
+                told = f"{path}: its safetensors header does not describe tensors ({error!r}); make the file again"
+                raise CorruptError(told) from None
 
 
 def _safetensors_header(path: Path, data: mmap.mmap) -> tuple[int, dict[str, Any]]:
@@ -57,6 +61,8 @@ def _safetensors_header(path: Path, data: mmap.mmap) -> tuple[int, dict[str, Any
         header = json.loads(data[8 : 8 + size])
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"{path}: unreadable safetensors header ({error}); make the file again") from None
+    if not isinstance(header, dict):
+        raise CorruptError(f"{path}: its safetensors header is not an object; make the file again")
     header.pop("__metadata__", None)
     return 8 + size, header
 
@@ -86,8 +92,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def _row_digests(table: pa.Table) -> Iterator[bytes]:
     for batch in table.to_batches(max_chunksize=4096):
-        for row in batch.to_pylist():
-            yield hashlib.sha256(canonical_json(list(row.values()))).digest()
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield hashlib.sha256(canonical_json(row)).digest()
 
 
 def content_digest(path: Path) -> str:
@@ -103,6 +109,6 @@ def content_digest(path: Path) -> str:
                 return table_digest(path)
             case ".json":
                 return digest(json.loads(path.read_bytes()))
-    except (ValueError, RecursionError, pa.ArrowException) as error:
+    except (TypeError, ValueError, RecursionError, pa.ArrowException) as error:
         raise CorruptError(f"{path}: unreadable ({error}); make the file again") from None
     return file_digest(path)

@@ -29,14 +29,25 @@ class TopK:
 def encode(logits: Floats, k: int) -> TopK:
     """Keep the `k` largest of logits: [..., V] float32; sums run in float64."""
     k = min(k, logits.shape[-1])
-    part = np.argpartition(-logits, k - 1, axis=-1)[..., :k]
-    kept = np.take_along_axis(logits, part, axis=-1)
-    order = np.lexsort((part, -kept), axis=-1)
-    ids, kept = np.take_along_axis(part, order, axis=-1), np.take_along_axis(kept, order, axis=-1)
+    ids = _largest(logits, k)
+    kept = np.take_along_axis(logits, ids, axis=-1)
+    order = np.argsort(-kept, axis=-1, kind="stable")
+    ids, kept = np.take_along_axis(ids, order, axis=-1), np.take_along_axis(kept, order, axis=-1)
     top = logits.max(axis=-1, keepdims=True).astype(np.float64)
     lse = np.log(np.exp(logits - top).sum(axis=-1)) + top[..., 0]
     tail = np.clip(1.0 - np.exp(kept - lse[..., None]).sum(axis=-1), 0.0, 1.0)
     return TopK(kept, ids.astype(np.uint32), lse.astype(np.float32), tail.astype(np.float32))
+
+
+def _largest(logits: Floats, k: int) -> npt.NDArray[np.int64]:
+    """Return the ids of the `k` largest logits in rising order: [..., k]; of equal ones at the edge the lowest ids.
+
+    A partition alone would choose among equal logits by the machine's vector width.
+    """
+    edge = np.partition(logits, -k, axis=-1)[..., -k, None]
+    above, level = logits > edge, logits == edge
+    kept = above | (level & (level.cumsum(axis=-1) <= k - above.sum(axis=-1, keepdims=True)))
+    return np.nonzero(kept)[-1].reshape(*logits.shape[:-1], k)
 
 
 def acceptance_bounds(teacher: TopK, student_log_q: Floats) -> tuple[Floats, Floats]:

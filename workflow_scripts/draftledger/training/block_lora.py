@@ -8,6 +8,7 @@ import mlx.nn as nn
 import numpy as np
 
 from draftledger.drafters.block_lora import gated, initial_weights
+from draftledger.errors import ConfigError
 from draftledger.rng import generator, key_of, noise_ids
 from draftledger.teacher.topk import TopK
 from draftledger.training.blocks import clean_caches, fresh, sample_anchors
@@ -52,8 +53,9 @@ class BlockLoraObjective:
 
     def validation(self) -> list[Batch]:
         """Return every validation window once, with anchors and noise that no training step draws."""
-        size, windows = self.spec["batch"], len(self.splits["validation"].tokens)
-        starts = range(0, windows - size + 1, size)
+        windows = len(self.splits["validation"].tokens)
+        size = max(n for n in range(1, self.spec["batch"] + 1) if windows % n == 0)  # equal batches, none left out
+        starts = range(0, windows, size)
         return [self._blocks("validation", list(range(s, s + size)), seed=0, step=s) for s in starts]
 
     def measure(self, weights: Weights, batch: Batch) -> Measured:
@@ -84,6 +86,8 @@ class BlockLoraObjective:
 
 def _derangement(blocks: int, k: int, *, key: int) -> np.ndarray:
     """Return row indices that give every block the teacher rows of another block."""
+    if blocks < 2:
+        raise ConfigError("drafters: the shuffled teacher needs two blocks a batch; raise batch or anchors")
     turn = 1 + key % (blocks - 1)
     return np.roll(np.arange(blocks * k).reshape(blocks, k), turn, axis=0).reshape(-1)
 

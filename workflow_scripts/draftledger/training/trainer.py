@@ -1,13 +1,14 @@
 """The training loop of every drafter kind: keyed batches, clipping, warm-up, guards, resumable checkpoints."""
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.optimizers as optim
 import pyarrow as pa
-from mlx.utils import tree_unflatten
+from mlx.utils import tree_map_with_path
 from tqdm import tqdm
 
 from draftledger.errors import DraftledgerError
@@ -108,8 +109,9 @@ def _resume(weights: Weights, partial: Path) -> _State:
     found = load_checkpoint(partial)
     if found is None:
         return _State(weights, optimiser, 0, [])
-    optimiser.state = tree_unflatten(list(found.optimiser.items()))
-    return _State(found.weights, optimiser, found.step, found.history)
+    # Names have dots, and the gradient norm is summed in the weights' order: fill the fresh trees, build none.
+    optimiser.state = tree_map_with_path(lambda name, _: found.optimiser[name], optimiser.state)
+    return _State({name: found.weights[name] for name in weights}, optimiser, found.step, found.history)
 
 
 def _step(objective: Objective, state: _State, schedule: Schedule) -> None:
@@ -132,8 +134,10 @@ def _step(objective: Objective, state: _State, schedule: Schedule) -> None:
 
 def _guard(state: _State, measured: Measured, norm: float) -> None:
     loss = measured.loss.item()
-    if loss != loss or abs(loss) == float("inf"):
-        raise TrainingError(f"loss is {loss} at step {state.step}; lower learning_rate or check the teacher")
+    if not (isfinite(loss) and isfinite(norm)):
+        raise TrainingError(
+            f"loss is {loss}, gradient norm {norm} at step {state.step}; lower learning_rate or check the teacher"
+        )
     saturated = norm < 1e-3 and measured.student_peak.item() > 2 * measured.teacher_peak.item()
     state.quiet = state.quiet + 1 if saturated else 0
     if state.quiet >= SATURATED_STEPS:
