@@ -15,7 +15,8 @@ ACCEPTED = Path("config/accepted.json")
 def code_digest(entries: list[Path], *, root: Path) -> str:
     """Return the digest of every local module that the entry files reach by import.
 
-    `root` is the folder that holds the scripts and the package; comments, docstrings and layout do not count.
+    `root` is the folder that holds the scripts and the package; comments, docstrings and layout do not count. A
+    page template beside a module of its name counts with it, by its bytes.
     """
     names = sorted(_closure([path.resolve() for path in entries], root.resolve()))
     return digest([[path.relative_to(root.resolve()).as_posix(), _stripped(path)] for path in names])
@@ -40,7 +41,7 @@ def _tree(path: Path) -> ast.Module:
 @cache
 def _imports(path: Path, root: Path) -> tuple[Path, ...]:
     names: set[str] = set()
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(_tree(path)) if path.suffix == ".py" else ():
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -55,11 +56,14 @@ def _files(name: str, root: Path) -> list[Path]:
     if parts[0] != "draftledger":
         return []
     steps = [root.joinpath(*parts[: depth + 1]) for depth in range(len(parts))]
-    return [path for step in steps for path in (step.with_suffix(".py"), step / "__init__.py") if path.is_file()]
+    files = [(step.with_suffix(".py"), step / "__init__.py", step.with_suffix(".html")) for step in steps]
+    return [path for step in files for path in step if path.is_file()]
 
 
 @cache
 def _stripped(path: Path) -> str:
+    if path.suffix != ".py":
+        return path.read_text()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -75,8 +79,9 @@ def _is_docstring(node: ast.AST) -> bool:
 def accepted(path: Path) -> list[dict[str, Any]]:
     """Read the recorded harmless edits: stage, old digest, new digest, reason, date."""
     try:
-        return json.loads(path.read_text())["edits"] if path.is_file() else []
-    except (ValueError, KeyError) as error:
+        edits = json.loads(path.read_text())["edits"] if path.is_file() else []
+        return [{**edit, **{key: str(edit[key]) for key in ("stage", "old", "new")}} for edit in edits]
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path}: unreadable ({error}); restore it from version control") from None
 
 

@@ -63,13 +63,14 @@ def run_job(
         _report(options, outcome, {**facts, "seconds": round(time.monotonic() - started, 3)})
         return 0
     except DraftledgerError as error:
-        print(f"draftledger: error: {error}", file=sys.stderr)
+        _complain(str(error))
     except OSError as error:
-        print(
-            f"draftledger: error: {error.filename or 'a file'}: {error.strerror}; free space or fix access",
-            file=sys.stderr,
-        )
+        _complain(f"{error.filename or 'a file'}: {error.strerror or error}; free space or fix access")
     return 1
+
+
+def _complain(message: str) -> None:
+    print("draftledger: error:", " ".join(message.split()), file=sys.stderr)
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:

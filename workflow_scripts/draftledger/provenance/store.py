@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from draftledger.errors import CorruptError
 from draftledger.provenance.atomic import write_json
@@ -78,12 +78,13 @@ class Store:
         """Return the folder where an unfinished job keeps its checkpoints."""
         return self.root / "partial" / key
 
-    def draws(self, key: str) -> list[list[dict[str, Any]]]:
+    def draws(self, key: str) -> list[list[Manifest]]:
         """Return the manifests of every draw of an action, oldest first."""
         path = self.action(key)
         try:
-            return json.loads(path.read_text())["draws"] if path.is_file() else []
-        except (ValueError, KeyError) as error:
+            draws = json.loads(path.read_text())["draws"] if path.is_file() else []
+            return [[Manifest(**item) for item in draw] for draw in draws]
+        except (ValueError, KeyError, TypeError) as error:
             raise CorruptError(f"{path}: unreadable ({error}); delete it and run again") from None
 
     def place(self, sha256: str, target: Path, *, copy: bool) -> None:
@@ -123,9 +124,8 @@ def stage(job: Stage, compute: Callable[[Path, Path], None], *, store: Store, re
     """
     draws = store.draws(job.recipe.key)
     if draws and not refresh and job.nature != "probe":
-        wanted = [Manifest(**item) for item in draws[-1]]
-        if _restore(job, wanted, store):
-            return _publish(job, wanted, store, Outcome(True, len(draws) - 1))
+        if _restore(job, draws[-1], store):
+            return _publish(job, draws[-1], store, Outcome(True, len(draws) - 1))
         if job.draw:
             raise CorruptError(
                 f"{job.outputs[0]}: the store's copy and the placed copy are both damaged; a draw cannot be "
@@ -133,7 +133,8 @@ def stage(job: Stage, compute: Callable[[Path, Path], None], *, store: Store, re
             )
     made = _compute(job, compute, store)
     draws = _index(job, draws, made)
-    write_json(store.action(job.recipe.key), {"draws": draws, "recipe": asdict(job.recipe)})
+    entry = {"draws": [[asdict(item) for item in draw] for draw in draws], "recipe": asdict(job.recipe)}
+    write_json(store.action(job.recipe.key), entry)
     outcome = _publish(job, made, store, Outcome(False, len(draws) - 1))
     shutil.rmtree(store.partial(job.recipe.key), ignore_errors=True)
     return outcome
@@ -165,20 +166,16 @@ def _compute(job: Stage, compute: Callable[[Path, Path], None], store: Store) ->
         return made
 
 
-def _index(job: Stage, draws: list[Any], made: list[Manifest]) -> list[Any]:
-    entry = [asdict(manifest) for manifest in made]
+def _index(job: Stage, draws: list[list[Manifest]], made: list[Manifest]) -> list[list[Manifest]]:
     if job.draw:
-        return [*draws, entry]
-    if (
-        job.nature == "repeatable"
-        and draws
-        and [item["content"] for item in draws[-1]] != [manifest.content for manifest in made]
-    ):
+        return [*draws, made]
+    differs = bool(draws) and [item.content for item in draws[-1]] != [item.content for item in made]
+    if job.nature == "repeatable" and differs:
         raise CorruptError(
             f"{job.outputs[0]}: computed again from the same recipe, the content differs, but this stage must "
             "repeat; check memory and disk, then report it"
         )
-    return [entry]
+    return [made]
 
 
 def _publish(job: Stage, manifests: list[Manifest], store: Store, outcome: Outcome) -> Outcome:
