@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,10 @@ def load_arm(name: str, settings: dict[str, Any], *, model: nn.Module, adapter: 
     if drafter is None:
         return Arm(name, settings)
     if settings.get("untrained"):
-        from draftledger.drafters.block_lora import initial_weights
-
+        # By name, so that only arms of this kind are decoded again when its module is edited.
+        kind = import_module(f"draftledger.drafters.{drafter['kind']}")
         key = mx.random.key(0)
-        weights = initial_weights(model, modules=drafter["modules"], rank=drafter["rank"], key=key)
+        weights = kind.initial_weights(model, modules=drafter["modules"], rank=drafter["rank"], key=key)
     elif adapter is None:
         raise CorruptError(f"arm {name}: its adapter was not given; run the adapter rule")
     else:

@@ -14,7 +14,7 @@ def gated_delta_chunks(
     """Run S ← g·S + β(v − g·S k)kᵀ, y = S q over T tokens, sixteen at a time (Gated DeltaNet, 2412.06464).
 
     q, k: [B, T, H, Dk] float32; v: [B, T, H, Dv]; log_g, beta: [B, T, H]; state: [B, H, Dv, Dk].
-    Returns y: [B, T, H, Dv] and the state after the last token. Longer chunks lose digits to cancellation.
+    Returns y: [B, T, H, Dv] and the state after the last token.
     """
     outputs = []
     for start in range(0, q.shape[1], CHUNK):
@@ -45,16 +45,20 @@ def _chunk(
 
 
 def _unit_lower_inverse(mixing: mx.array) -> mx.array:
-    """Return (I + N)⁻¹ of a strictly lower triangular N by doubling: (I − N)(I + N²)(I + N⁴)…"""
+    """Return (I + N)⁻¹ of a strictly lower triangular N by halves, down to (I − N)(I + N²) for size 4.
+
+    Powers of a whole chunk's N would grow and cancel where its keys are alike.
+    """
     size = mixing.shape[-1]
-    identity = mx.eye(size)
-    inverse, power = identity - mixing, mixing @ mixing
-    reach = 2
-    while reach < size:
-        inverse = inverse @ (identity + power)
-        power = power @ power
-        reach *= 2
-    return inverse
+    if size <= 4:
+        identity = mx.eye(size)
+        return (identity - mixing) @ (identity + mixing @ mixing)
+    half = size // 2
+    first, last = (_unit_lower_inverse(mixing[..., part, part]) for part in (slice(half), slice(half, None)))
+    corner = -(last @ mixing[..., half:, :half]) @ first
+    above = mx.zeros((*mixing.shape[:-2], half, size - half))
+    rows = mx.concatenate([first, above], axis=-1), mx.concatenate([corner, last], axis=-1)
+    return mx.concatenate(rows, axis=-2)
 
 
 class ChunkedGatedDeltaNet(nn.Module):
