@@ -103,7 +103,7 @@ def test_a_clock_with_barriers_changes_no_token_and_sums_stages():
     drafter = Oracle(answer, corruption=0.5, vocabulary=VOCABULARY, noise=1)
     rounds = decode(state, drafter, ids, k=3, limits=Limits(COUNT, frozenset()), clock=clock)
     assert emitted(rounds) == answer
-    assert set(clock.seconds) == {"draft", "verify", "commit"}
+    assert set(clock.seconds) == {"host", "draft", "verify", "commit"}
 
 
 def test_a_limit_that_falls_on_a_round_edge_truncates_nothing():

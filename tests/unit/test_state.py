@@ -41,6 +41,19 @@ def test_a_rollback_leaves_every_bit_as_it_was(target):
     assert (continuation(state) == before).all()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_fork_runs_never_reaches_the_state(target):
+    state = TargetState(TARGETS[target]())
+    state.prefill(prompt(7))
+    before = continuation(state)
+    twin = state.fork()
+    assert (continuation(twin) == before).all()
+    mx.eval(twin.run_block(prompt(6, key=9)))
+    twin.commit(6)
+    assert twin.length == state.length + 6
+    assert (continuation(state) == before).all()
+
+
 def test_only_a_recurrent_target_replays_and_only_on_partial_acceptance():
     for model, expected in ((hybrid(), 1), (dense(), 0)):
         state = TargetState(model)

@@ -30,9 +30,13 @@ class Tokenizer(Protocol):
     """What the corpus needs of a tokenizer."""
 
     @property
-    def eos_ids(self) -> frozenset[int]: ...
+    def eos_ids(self) -> frozenset[int]:
+        """Return the ids that end a document."""
+        ...
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        """Return a text's ids."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,6 @@ class _Block:
     """A verify pass that is queued but not read; `chosen` is the target's token after each of its rows."""
 
     index: int
-    anchor: mx.array
     proposal: Proposal
     chosen: mx.array
 
@@ -56,20 +55,18 @@ def decode(
     Every emitted token is the argmax of the target's logits in the pass that verified it. A silent drafter's next
     round is queued before this one is read, so the device never waits for the host.
     """
-    clock, done = clock or NoClock(), 0
-    block = _Block(-1, prompt[-1:], nothing(), _choose(state.prefill(prompt)[None]))
+    clock, done, anchor = clock or NoClock(), 0, prompt.tolist()[-1]
+    block = _Block(-1, nothing(), _choose(state.prefill(prompt)[None]))
     while True:
-        queued = (
-            _launch(state, drafter, block.chosen, k=k, index=block.index + 1, clock=clock) if drafter.silent else None
-        )
-        result = _settle(state, drafter, block, limits=limits, done=done, clock=clock)
+        after = block.index + 1
+        queued = _launch(state, drafter, block.chosen, k=k, index=after, clock=clock) if drafter.silent else None
+        result = _settle(state, drafter, block, anchor=anchor, limits=limits, done=done, clock=clock)
         yield result
         if result.stop:
             return
-        done += len(result.committed)
+        done, anchor = done + len(result.committed), result.committed[-1]
         drafter.append_context(result.committed)
-        anchor = mx.array(result.committed[-1:], dtype=mx.int32)
-        block = queued or _launch(state, drafter, anchor, k=k, index=block.index + 1, clock=clock)
+        block = queued or _launch(state, drafter, mx.array([anchor], dtype=mx.int32), k=k, index=after, clock=clock)
 
 
 def _choose(logits: mx.array) -> mx.array:
@@ -90,10 +87,12 @@ def _launch(state: TargetState, drafter: Drafter, anchor: mx.array, *, k: int, i
     clock.mark("verify", chosen)
     if drafter.silent:
         state.commit(1)
-    return _Block(index, anchor, proposal, chosen)
+    return _Block(index, proposal, chosen)
 
 
-def _settle(state: TargetState, drafter: Drafter, block: _Block, *, limits: Limits, done: int, clock: Clock) -> Round:
+def _settle(
+    state: TargetState, drafter: Drafter, block: _Block, *, anchor: int, limits: Limits, done: int, clock: Clock
+) -> Round:
     chosen: list[int] = block.chosen.tolist()  # pyright: ignore[reportAssignmentType]
     draft: list[int] = block.proposal.tokens.tolist()  # pyright: ignore[reportAssignmentType]
     matched = next((i for i, token in enumerate(draft) if token != chosen[i]), len(draft))
@@ -105,7 +104,7 @@ def _settle(state: TargetState, drafter: Drafter, block: _Block, *, limits: Limi
         clock.mark("commit", *state.arrays())
     return Round(
         index=block.index,
-        anchor=int(block.anchor.item()),
+        anchor=anchor,
         draft=tuple(draft),
         free=min(drafter.free, len(draft)),
         accepted=max(0, matched - drafter.free),

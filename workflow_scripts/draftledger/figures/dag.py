@@ -11,40 +11,40 @@ Rules = Sequence[tuple[str, Sequence[str]]]
 
 WORKFLOW: Rules = (
     ("environment", ()),
-    ("model", ()),
     ("corpus", ()),
-    ("continuations", ("environment", "model", "corpus")),
-    ("windows", ("model", "corpus", "continuations")),
+    ("model", ()),
+    ("windows", ("corpus", "model")),
     ("teacher", ("environment", "model", "windows")),
-    ("adapter", ("environment", "model", "teacher")),
+    ("adapter", ("environment", "model", "windows", "teacher")),
     ("decode", ("environment", "model", "adapter")),
     ("timing", ("environment", "model", "adapter", "decode")),
     ("summary", ("decode", "timing")),
-    ("figures", ("adapter", "summary")),
+    ("figures", ("adapter", "timing", "summary")),
     ("report", ("summary", "figures")),
     ("ledger", ("summary", "figures", "report")),
-    ("release", ("ledger",)),
+)
+NOTES = (
+    "The tiny target is trained here, on corpus and in environment; every other target is pinned bytes.",
+    "report and ledger also read every artefact above them. Arms other than ar also read the answers of ar.",
 )
 ALWAYS, CLASS, DRAW = "repeatable", "repeatable within a class", "a draw: kept, not repeated"
 MEASURED, MACHINE = "a measurement", "one per machine"
 COLOURS = {ALWAYS: "#009e73", CLASS: "#56b4e9", DRAW: "#d55e00", MEASURED: "#cc79a7", MACHINE: "#8a929c"}
 ABOUT = {
     "environment": (MACHINE, "environment.json"),
-    "model": (ALWAYS, "model/"),
     "corpus": (ALWAYS, "corpus/documents.parquet"),
-    "continuations": (CLASS, "continuations.parquet, optional"),
+    "model": (ALWAYS, "model/"),
     "windows": (ALWAYS, "windows/{split}.parquet"),
     "teacher": (CLASS, "teacher/{split}-*.safetensors"),
-    "adapter": (DRAW, "adapters/{arm}/seed{n}-launch{n}/"),
+    "adapter": (DRAW, "adapters/…/adapter.safetensors"),
     "decode": (CLASS, "decode/{arm}/…/rounds.parquet"),
     "timing": (MEASURED, "timing/…/session{n}.parquet"),
     "summary": (ALWAYS, "summary.parquet"),
     "figures": (ALWAYS, "figures/*.svg"),
     "report": (ALWAYS, "report.html"),
     "ledger": (ALWAYS, "SHA256SUMS"),
-    "release": (ALWAYS, "release/*.tar"),
 }
-LEFT, TOP, STEP, BOX, TALL, WIDE = 150, 22, 42, 132, 28, 800
+LEFT, TOP, STEP, BOX, TALL, WIDE, LINE = 150, 22, 42, 132, 28, 800, 18
 STYLE = """
 text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #20242a; }
 .name { font-weight: 600; } .mark { fill: #69727d; font-size: 12px; }
@@ -57,14 +57,15 @@ text { fill: #e4e7eb; } .mark { fill: #9aa3ad; } .paper { fill: #16191d; }
 """
 
 
-def draw(rules: Rules) -> str:
-    """Return the SVG of rules given in an order where inputs come first; ConfigError where they do not."""
+def draw(rules: Rules, notes: Sequence[str] = ()) -> str:
+    """Return the SVG of rules, notes below; ConfigError unless the inputs of a rule come before it."""
     places = {rule: place for place, (rule, _) in enumerate(rules)}
     edges = [(source, rule) for rule, inputs in rules for source in inputs]
     for source, rule in edges:
         if places.get(source, len(rules)) >= places[rule]:
             raise ConfigError(f"rule {rule}: input {source} is not an earlier rule; list rules in running order")
-    height = 2 * TOP + STEP * len(rules) - (STEP - TALL)
+    below = 2 * TOP + STEP * len(rules) - (STEP - TALL)
+    height = below + LINE * len(notes)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {height}" width="{WIDE}" role="img">',
         "<title>The rules of the workflow and their inputs</title>",
@@ -74,6 +75,7 @@ def draw(rules: Rules) -> str:
         f'<rect class="paper" width="{WIDE}" height="{height}"/>',
         *(_edge(places[source], places[rule], colour=_colour(source)) for source, rule in edges),
         *(_box(place, rule) for rule, place in places.items()),
+        *(f'<text class="mark" x="{TOP}" y="{below + LINE * i}">{escape(note)}</text>' for i, note in enumerate(notes)),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -111,7 +113,7 @@ def main(arguments: Sequence[str]) -> None:
     """Write the workflow's picture to the path given."""
     if len(arguments) != 1:
         raise ConfigError("usage: python -m draftledger.figures.dag PATH")
-    Path(arguments[0]).write_text(draw(WORKFLOW), encoding="utf-8", newline="\n")
+    Path(arguments[0]).write_text(draw(WORKFLOW, NOTES), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

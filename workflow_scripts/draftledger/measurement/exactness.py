@@ -36,17 +36,31 @@ class Power:
     ties: int
 
 
-def check_answer(model: nn.Module, prompt: Sequence[int], rounds: Sequence[Sequence[int]]) -> list[Position]:
+def check_answer(
+    model: nn.Module,
+    prompt: Sequence[int],
+    rounds: Sequence[Sequence[int]],
+    *,
+    drafts: Sequence[Sequence[int]] | None = None,
+) -> list[Position]:
     """Teacher-force an answer with block edges at its rounds: `rounds` holds each round's tokens, prefill first.
 
-    The cache is fresh and only ever moves forward, so nothing that decoding rolled back can hide here.
+    The cache is fresh and only ever moves forward, so nothing that decoding rolled back can hide here. With
+    `drafts` each round's rows are read at the width at which it was verified, from a fork that is thrown away:
+    in bfloat16 another width moves a logit by several ULPs.
     """
     state = TargetState(model)
     found = _positions(state.prefill(mx.array(list(prompt), dtype=mx.int32))[None], rounds[0][:1])
     anchor = rounds[0][0]
-    for tokens in rounds[1:]:
-        block = mx.array([anchor, *tokens[:-1]], dtype=mx.int32)
-        found += _positions(state.run_block(block), tokens)
+    for place, tokens in enumerate(rounds[1:], start=1):
+        committed = [anchor, *tokens[:-1]]
+        verified = [anchor, *drafts[place]] if drafts else committed
+        rows = state.run_block(mx.array(committed, dtype=mx.int32)) if verified == committed else None
+        if rows is None:
+            rows = state.fork().run_block(mx.array(verified, dtype=mx.int32))
+            mx.eval(rows)
+            state.run_block(mx.array(committed, dtype=mx.int32))
+        found += _positions(rows[: len(tokens)], tokens)
         state.commit(len(tokens))
         anchor = tokens[-1]
     return found

@@ -40,7 +40,7 @@ TIMING = pa.schema(
 
 COST = pa.schema([("kind", pa.string()), ("width", pa.int32()), ("milliseconds", pa.float64())])
 
-WARM_TOKENS = 8
+WARM_TOKENS = 24
 COST_REPEATS = 5
 
 

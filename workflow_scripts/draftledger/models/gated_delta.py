@@ -57,7 +57,7 @@ def _unit_lower_inverse(mixing: mx.array) -> mx.array:
     first, last = (_unit_lower_inverse(mixing[..., part, part]) for part in (slice(half), slice(half, None)))
     corner = -(last @ mixing[..., half:, :half]) @ first
     above = mx.zeros((*mixing.shape[:-2], half, size - half))
-    rows = mx.concatenate([first, above], axis=-1), mx.concatenate([corner, last], axis=-1)
+    rows = [mx.concatenate(pair, axis=-1) for pair in ([first, above], [corner, last])]
     return mx.concatenate(rows, axis=-2)
 
 

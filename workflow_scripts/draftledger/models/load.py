@@ -37,6 +37,7 @@ class Target:
     eos_ids: frozenset[int]
     vocab_size: int
     context_length: int
+    dtype: str
 
 
 def load_target(folder: Path, *, dtype: str) -> Target:
@@ -58,7 +59,7 @@ def load_target(folder: Path, *, dtype: str) -> Target:
     if tokenizer.size > vocab_size:
         raise UnsupportedError(f"{folder}: its tokenizer has {tokenizer.size} ids, the model {vocab_size}")
     model = _load_cast(folder, config, _DTYPES[dtype])
-    return Target(model, tokenizer, config, tokenizer.eos_ids | _ids(text), vocab_size, context)
+    return Target(model, tokenizer, config, tokenizer.eos_ids | _ids(text), vocab_size, context, dtype)
 
 
 def _required(config: dict[str, Any], key: str, folder: Path) -> int:

@@ -70,6 +70,18 @@ class TargetState:
         self._restore(saved)
         self._saved = self._block = None
 
+    def fork(self) -> "TargetState":
+        """Return a state of its own over the same committed tokens; what it runs never reaches this one."""
+        twin = TargetState(self.model)
+        twin.length = self.length
+        for copy, cache in zip(twin.caches, self.caches, strict=True):
+            if isinstance(cache, KVCache):
+                copy.keys, copy.values = cache.keys_and_values()
+                copy.offset = cache.offset
+            else:
+                copy.cache = list(cache.cache)
+        return twin
+
     def arrays(self) -> list[mx.array]:
         """Return every array of the caches, to wait for."""
         return [array for cache in self.caches for array in _arrays(cache) if array is not None]

@@ -128,17 +128,17 @@ def _step(objective: Objective, state: _State, schedule: Schedule) -> None:
     state.weights = state.optimiser.apply_gradients(gradients, state.weights)
     mx.eval(state.weights, state.optimiser.state, norm, *(getattr(measured, name) for name in Measured.__slots__))
     state.step += 1
-    _guard(state, measured, norm.item())
-    state.history.append(_row("train", state.step, measured, norm.item(), rate))
+    _guard(state, measured, _number(norm))
+    state.history.append(_row("train", state.step, measured, _number(norm), rate))
 
 
 def _guard(state: _State, measured: Measured, norm: float) -> None:
-    loss = measured.loss.item()
+    loss = _number(measured.loss)
     if not (isfinite(loss) and isfinite(norm)):
         raise TrainingError(
             f"loss is {loss}, gradient norm {norm} at step {state.step}; lower learning_rate or check the teacher"
         )
-    saturated = norm < 1e-3 and measured.student_peak.item() > 2 * measured.teacher_peak.item()
+    saturated = norm < 1e-3 and _number(measured.student_peak) > 2 * _number(measured.teacher_peak)
     state.quiet = state.quiet + 1 if saturated else 0
     if state.quiet >= SATURATED_STEPS:
         raise TrainingError(f"the student saturated at step {state.step}: no gradient is left; lower learning_rate")
@@ -154,8 +154,12 @@ def _row(split: str, step: int, measured: Measured, norm: float | None, rate: fl
     return {
         "step": step,
         "split": split,
-        "loss": measured.loss.item(),
-        "agreement": measured.agreement.item(),
+        "loss": _number(measured.loss),
+        "agreement": _number(measured.agreement),
         "gradient_norm": norm,
         "learning_rate": rate,
     }
+
+
+def _number(scalar: mx.array) -> float:
+    return float(scalar.item())  # pyright: ignore[reportArgumentType]
