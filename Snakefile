@@ -21,6 +21,4 @@ include: "rules/summary.smk"
 rule all:
     default_target: True
     input:
-        [with_manifest(path) for path in PLAN.evidence()],
-        f"{R}/report.html",
-        f"{R}/SHA256SUMS",
+        made(*PLAN.evidence(), *FIGURES, f"{R}/report.html", f"{R}/SHA256SUMS"),

@@ -13,7 +13,7 @@ if str(SCRIPTS) not in sys.path:
 from draftledger.config import check_config
 from draftledger.errors import DraftledgerError
 from draftledger.plan import Plan
-from draftledger.provenance.digest import canonical_json
+from draftledger.provenance.digest import canonical_json, file_digest
 from draftledger.provenance.glance import glance
 
 try:
@@ -35,6 +35,8 @@ POSITIONS = [path.replace("rounds.parquet", "positions.parquet") for path in PLA
 ROWS = [*PLAN.all_rounds(), *POSITIONS, *PLAN.sessions()]
 FIGURES = [f"{R}/figures/{name}.svg" for name in ("speedup", "survival", "categories", "cycle", "cost", "learning")]
 ENV = HOME / "envs" / "cpu.yaml"
+PROMPTS = config["decode"]["prompts"]
+DECISION = "config/decision.yaml"
 
 # One command for every stage: the script first, then its inputs; `python` is the one that runs Snakemake.
 shell.prefix(f'export PATH="{Path(sys.executable).parent}:$PATH"; ')
@@ -63,6 +65,11 @@ def with_manifest(path):
 def script(stage):
     """Return a stage's script; its code counts by digest, not by time stamp."""
     return ancient(os.path.relpath(SCRIPTS / f"{stage}.py"))
+
+
+def bytes_of(path):
+    """Return the digest of a versioned file: as a parameter it counts where a fresh clone's time stamp must not."""
+    return file_digest(Path(path)) if Path(path).is_file() else None
 
 
 def payloads(*paths):

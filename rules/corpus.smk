@@ -46,7 +46,7 @@ rule windows:
             f"{R}/model/tokenizer.json",
             f"{R}/model/tokenizer_config.json",
         ),
-        prompts=config["decode"]["prompts"],
+        prompts=ancient(PROMPTS),
     output:
         made(
             f"{R}/windows/train.parquet",
@@ -60,5 +60,6 @@ rule windows:
     params:
         spec=spec("windows"),
         code=PLAN.code("windows"),
+        prompts=bytes_of(PROMPTS),
     shell:
         CALL

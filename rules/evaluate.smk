@@ -6,7 +6,7 @@ rule decode:
         manifests=manifests(*BASE),
         sources=decode_payloads,
         source_manifests=decode_manifests,
-        prompts=config["decode"]["prompts"],
+        prompts=ancient(PROMPTS),
     output:
         made(
             f"{R}/decode/{{arm}}/{{draw}}/rounds.parquet",
@@ -20,6 +20,7 @@ rule decode:
     params:
         spec=lambda wc: spec("decode", arm=wc.arm, draw=wc.draw),
         code=decode_code,
+        prompts=bytes_of(PROMPTS),
     shell:
         CALL
 
@@ -32,7 +33,7 @@ rule timing:
         manifests=manifests(*BASE),
         sources=timing_payloads,
         source_manifests=timing_manifests,
-        prompts=config["decode"]["prompts"],
+        prompts=ancient(PROMPTS),
     output:
         made(
             f"{R}/timing/{{draw}}/session{{session}}.parquet",
@@ -47,5 +48,6 @@ rule timing:
     params:
         spec=lambda wc: spec("timing", draw=wc.draw, session=wc.session),
         code=PLAN.code("timing", kinds=PLAN.timed_kinds()),
+        prompts=bytes_of(PROMPTS),
     shell:
         CALL

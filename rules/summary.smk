@@ -4,7 +4,7 @@ rule summary:
         script=script("summary"),
         payloads=payloads(*ROWS),
         manifests=manifests(*ROWS),
-        decision="config/decision.yaml",
+        decision=ancient(DECISION),
     output:
         made(
             f"{R}/summary.parquet",
@@ -18,6 +18,7 @@ rule summary:
     params:
         spec=spec("summary"),
         code=PLAN.code("summary"),
+        decision=bytes_of(DECISION),
     shell:
         CALL
 

@@ -147,7 +147,7 @@ def test_captions_of_report_and_page_agree() -> None:
 def test_workflow_picture_names_every_rule_and_edge(tmp_path: Path) -> None:
     dag.main([str(tmp_path / "dag.svg")])
     drawn = (tmp_path / "dag.svg").read_text(encoding="utf-8")
-    assert drawn == dag.draw(dag.WORKFLOW)
+    assert drawn == dag.draw(dag.WORKFLOW, dag.NOTES)
     root = ElementTree.fromstring(drawn)
     assert [node.text for node in root.iter() if node.get("class") == "name"] == [rule for rule, _ in dag.WORKFLOW]
     assert sum(node.get("class") == "edge" for node in root.iter()) == sum(len(more) for _, more in dag.WORKFLOW)
@@ -165,4 +165,4 @@ def test_workflow_picture_escapes_and_refuses_an_unknown_input() -> None:
 
 def test_committed_workflow_picture_is_current() -> None:
     path = Path(__file__).parents[2] / "docs" / "dag.svg"
-    assert path.read_text(encoding="utf-8") == dag.draw(dag.WORKFLOW)
+    assert path.read_text(encoding="utf-8") == dag.draw(dag.WORKFLOW, dag.NOTES)

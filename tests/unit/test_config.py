@@ -1,0 +1,183 @@
+"""A fault in a configuration is one line that says what, where and what to do; the shipped ones have none."""
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from draftledger.config import check_config
+from draftledger.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "config" / "config.schema.yaml"
+CONFIGS = [path for path in sorted(ROOT.glob("config/*.yaml")) if path.stem not in ("decision", "config.schema")]
+NANO = yaml.safe_load((ROOT / "config" / "nano.yaml").read_text())
+DRAFTER = NANO["drafters"]["block_lora"]
+ABSENT = object()
+
+
+def changed(where: str, value, config=NANO):
+    config = copy.deepcopy(config)
+    *folders, last = where.split(".")
+    inner = config
+    for name in folders:
+        inner = inner[name]
+    if value is ABSENT:
+        del inner[last]
+    else:
+        inner[last] = value
+    return config
+
+
+def told(config) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check_config(config, SCHEMA)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 400
+    return message
+
+
+FAULTS = {
+    "misspelt key": ("decode.new_token", 6, "config, decode: unknown key new_token; did you mean new_tokens?"),
+    "misspelt key of a drafter": (
+        "drafters.block_lora.rnak",
+        2,
+        "config, drafters.block_lora: unknown key rnak; did you mean rank?",
+    ),
+    "misspelt key of an arm": ("arms.lookup.ngrams", 3, "config, arms.lookup: unknown key ngrams; did you mean ngram?"),
+    "misspelt block": ("timings", {}, "config, the top level: unknown key timings; did you mean timing?"),
+    "key like no other": ("timing.zzz", 1, "config, timing: unknown key zzz; use one of arms, sessions, repeats"),
+    "text for a number": (
+        "drafters.block_lora.learning_rate",
+        yaml.safe_load("1e-3"),
+        "config, drafters.block_lora.learning_rate: '1e-3' is text, not a number; write 1.0e-3, not 1e-3",
+    ),
+    "text for a whole number": ("decode.new_tokens", "six", "config, decode.new_tokens: 'six' is text, not a number"),
+    "negative width": (
+        "target.width",
+        -1,
+        "config, target.width: -1 is less than the minimum of 1; see config/README.md",
+    ),
+    "half a step": (
+        "drafters.block_lora.steps",
+        1.5,
+        "config, drafters.block_lora.steps: 1.5 is not of type 'integer'",
+    ),
+    "yes for a number": ("launches", True, "config, launches: True is not of type 'integer'"),
+    "unknown kind of arm": (
+        "arms.lookup.kind",
+        "lokup",
+        "config, arms.lookup: kind 'lokup' is unknown; use one of ar, mlx_lm_ar, lookup, oracle, block_lora",
+    ),
+    "unknown kind of target": (
+        "target.kind",
+        "onnx",
+        "config, target: kind 'onnx' is unknown; use one of gguf, hub, local, tiny",
+    ),
+    "arm without a kind": ("arms.lookup.kind", ABSENT, "config, arms.lookup: kind missing; see config/README.md"),
+    "unknown loss": ("drafters.block_lora.loss", "l2", "config, drafters.block_lora.loss: 'l2' is not one of ['tv'"),
+    "unknown drafter": (
+        "arms.block_lora.drafter",
+        "other",
+        "config, arms.block_lora.drafter: 'other' is not there; use one of block_lora",
+    ),
+    "control that is no arm": (
+        "arms.block_lora.control",
+        "other",
+        "config, arms.block_lora.control: 'other' is not there; use one of ar, ar_twin",
+    ),
+    "twin of no arm": ("arms.ar_twin.twin_of", "other", "config, arms.ar_twin.twin_of: 'other' is not there; use one"),
+    "missing baseline": ("arms.ar", ABSENT, "config, arms: ar missing; see config/README.md"),
+    "baseline of another kind": (
+        "arms.ar",
+        {"kind": "oracle", "k": 1},
+        "config, arms.ar: kind 'oracle'; the baseline arm `ar` must be of kind ar",
+    ),
+    "timed arm that is none": (
+        "timing.arms",
+        ["ar", "x"],
+        "config, timing.arms: 'x' is no arm; use one of ar, ar_twin",
+    ),
+    "baseline not timed": ("timing.arms", ["lookup"], "config, timing.arms: the baseline `ar` is not timed; add it"),
+    "anchors that do not fit": (
+        "drafters.block_lora.anchors",
+        15,
+        "config, drafters.block_lora.anchors: 15 do not fit a window; use at most 14",
+    ),
+    "more windows a step than there are": (
+        "drafters.block_lora.batch",
+        5,
+        "config, drafters.block_lora.batch: more than the 4 validation windows; lower it",
+    ),
+    "missing block": ("statistics", ABSENT, "config, the top level: statistics missing; see config/README.md"),
+    "missing key": ("decode.noise", ABSENT, "config, decode: noise missing; see config/README.md"),
+    "no block": ("decode", None, "config, decode: None is not of type 'object'; see config/README.md"),
+    "name that is no file name": ("experiment", "../x", "config, experiment: '../x' does not match"),
+    "name of an arm that is no file name": ("arms.a/b", {"kind": "ar"}, "config, arms: 'a/b' does not match"),
+    "the same seed twice": ("seeds", [1, 1], "config, seeds: [1, 1] has non-unique elements; see config/README.md"),
+    "no seed": ("seeds", [], "config, seeds: [] should be non-empty; see config/README.md"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_told_in_one_line(name):
+    where, value, message = FAULTS[name]
+    assert told(changed(where, value)).startswith(message)
+
+
+def test_a_config_that_is_no_mapping_is_one_line():
+    assert "is not of type 'object'" in told([])
+    assert "is not of type 'object'" in told(None)
+
+
+def test_a_hub_model_needs_its_revision():
+    assert told(changed("target", {"kind": "hub", "repo": "a/b"})) == (
+        "config, target: revision missing; see config/README.md"
+    )
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_config_is_valid(path):
+    check_config(yaml.safe_load(path.read_text()), SCHEMA)
+
+
+def test_there_are_shipped_configs():
+    assert {"config", "tiny", "nano"} <= {path.stem for path in CONFIGS}
+
+
+# --- every setting is shown or explained -----------------------------------------------------------------------------
+
+
+def settings(schema, path=""):
+    """Yield every key that the schema knows, with its own schema."""
+    for key, inner in schema.get("properties", {}).items():
+        yield f"{path}{key}", inner
+        yield from settings(inner, f"{path}{key}.")
+    for branch in schema.get("oneOf", []):
+        yield from settings(branch, f"{path}{branch.get('title', '')}:")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from settings(schema["additionalProperties"], f"{path}*.")
+
+
+def keys(value):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
+
+
+def test_every_setting_stands_in_a_shipped_config_or_is_described():
+    schema = yaml.safe_load(SCHEMA.read_text())
+    shown = {key for path in CONFIGS for key in keys(yaml.safe_load(path.read_text()))}
+    readme = ROOT / "config" / "README.md"
+    shown |= set(re.findall(r"`([a-z_]+)`", readme.read_text())) if readme.is_file() else set()
+    described = {name for name, inner in settings(schema) if "description" in inner}
+    missing = [
+        name for name, _ in settings(schema) if re.split(r"[.:]", name)[-1] not in shown and name not in described
+    ]
+    assert missing == []
