@@ -46,6 +46,9 @@ CALL = (
 )
 
 
+report: "report/workflow.rst"
+
+
 wildcard_constraints:
     arm="[a-z][a-z0-9_]*",
     drafter="[a-z][a-z0-9_]*",

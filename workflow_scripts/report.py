@@ -25,7 +25,6 @@ def compute(job: Job) -> None:
         figures={Path(role).stem: path.read_text() for role, path in job.inputs.items() if role.endswith(".svg")},
         environment=json.loads(job.input("environment.json").read_text()),
         provenance=provenance,
-        ledger=None,
     )
     write_bytes(job.out("report.html"), page.encode())
 

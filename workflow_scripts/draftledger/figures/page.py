@@ -56,12 +56,11 @@ def render(
     figures: Mapping[str, str],
     environment: Mapping[str, Any],
     provenance: Sequence[Mapping[str, str]],
-    ledger: Mapping[str, Any] | None,
 ) -> str:
     """Return the page; equal arguments give equal bytes, and nothing on it is fetched.
 
     figures: name → SVG text from our own `style.svg`, the only markup that is not escaped. provenance: one
-    mapping an artefact with `artefact`, `rule`, `content_digest`. ledger: named values, None before it exists.
+    mapping an artefact with `artefact`, `rule`, `content_digest`.
     Raises CorruptError for a figure that is no SVG or carries a script.
     """
     claims = [row for row in pick(summary, "speedup_decode") if row["verdict"]]
@@ -80,7 +79,6 @@ def render(
         decisions=_options(rows, "decision"),
         environment=_flat(environment),
         provenance=provenance,
-        ledger=_flat(ledger or {}),
     )
 
 
