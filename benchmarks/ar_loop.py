@@ -17,7 +17,7 @@ def main() -> None:
     from draftledger.decoding.arms import Arm, run_arm
     from draftledger.decoding.loop import Limits
 
-    target = default_target()
+    target = default_target(environment)
     ids, limits = target.tokenizer.chat(PROMPT), Limits(TOKENS, frozenset())
 
     def side(kind: str) -> Callable[[], float]:

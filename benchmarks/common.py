@@ -14,10 +14,11 @@ sys.path.insert(0, str(ROOT / "workflow_scripts"))
 
 
 def prepare() -> dict[str, Any]:
-    """Probe this machine and prepare MLX on it; return the environment class."""
+    """Probe this machine and prepare MLX on it; return the environment class, bfloat16 off the CPU."""
     from draftledger.models.backend import prepare, probe
 
     environment, _ = probe(threads="auto", dtype="float32")
+    environment["dtype"] = "float32" if environment["backend"] == "cpu" else "bfloat16"
     prepare(environment)
     return environment
 
@@ -44,14 +45,14 @@ def finish(name: str, environment: dict[str, Any], **figures: Any) -> None:
     """Print the benchmark's one JSON line, last."""
     rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}
     blas = environment["blas"]["name"] if environment["blas"] else None
-    print(json.dumps({"benchmark": name, "threads": environment["threads"], "blas": blas, **rounded}))
+    print(json.dumps({"benchmark": name, "backend": environment["backend"], "threads": environment["threads"], "blas": blas, **rounded}))
 
 
-def default_target() -> Any:
+def default_target(environment: dict[str, Any]) -> Any:
     """Load the default run's target; say how to make it when it is not there."""
     folder = ROOT / "results" / "model"
     if not (folder / "config.json").is_file():
         sys.exit("skipped: no results/model; run `snakemake -j1 results/model/config.json` first")
     from draftledger.models.load import load_target
 
-    return load_target(folder, dtype="float32")
+    return load_target(folder, dtype=environment["dtype"])

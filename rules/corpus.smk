@@ -19,6 +19,7 @@ rule corpus:
     """The documents, one row each, with source, revision and licence."""
     input:
         script=script("corpus"),
+        sources=PLAN.sources("corpus"),
     output:
         made(f"{R}/corpus/documents.parquet"),
     log:

@@ -4,6 +4,7 @@ rule model:
         script=script("model"),
         payloads=payloads(*TARGET_SOURCES),
         manifests=manifests(*TARGET_SOURCES),
+        sources=PLAN.sources("target"),
     output:
         made(*PLAN.model()),
     log:

@@ -5,8 +5,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import yaml
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.exceptions import best_match
 
 from draftledger.errors import ConfigError
 
@@ -14,17 +15,17 @@ from draftledger.errors import ConfigError
 def check_config(config: dict[str, Any], schema_path: Path) -> None:
     """Raise ConfigError, one line with what, where and what to do, at the first fault of a configuration."""
     schema = yaml.safe_load(schema_path.read_text())
-    fault = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(config))
+    fault = best_match(Draft202012Validator(schema).iter_errors(config))
     if fault is not None:
         raise ConfigError(_told(_deepest(fault)))
     for message in _references(config):
         raise ConfigError(message)
 
 
-def _deepest(fault: jsonschema.ValidationError) -> jsonschema.ValidationError:
+def _deepest(fault: ValidationError) -> ValidationError:
     """Of a choice by `kind`, follow the branch of the kind that was written."""
     while fault.validator == "oneOf" and isinstance(fault.instance, dict):
-        branches: dict[int, list[jsonschema.ValidationError]] = {}
+        branches: dict[int, list[ValidationError]] = {}
         for error in fault.context or []:
             branches.setdefault(int(error.schema_path[0]), []).append(error)
         fitting = [errors for errors in branches.values() if not any(_wrong_kind(error) for error in errors)]
@@ -34,29 +35,36 @@ def _deepest(fault: jsonschema.ValidationError) -> jsonschema.ValidationError:
     return fault
 
 
-def _wrong_kind(error: jsonschema.ValidationError) -> bool:
+def _wrong_kind(error: ValidationError) -> bool:
     return error.validator == "const" and list(error.relative_path)[-1:] == ["kind"]
 
 
-def _told(fault: jsonschema.ValidationError) -> str:
+def _told(fault: ValidationError) -> str:
     where = ".".join(str(step) for step in fault.absolute_path) or "the top level"
+    instance: Any = fault.instance
+    expected: Any = fault.validator_value
     match fault.validator:
         case "additionalProperties":
             return _unknown_key(fault, where)
         case "required":
-            missing = [name for name in fault.validator_value if name not in fault.instance]
+            missing = [name for name in expected if name not in instance]
             return f"config, {where}: {', '.join(missing)} missing; see config/README.md"
-        case "oneOf" if isinstance(fault.instance, dict):
-            kinds = [branch["title"] for branch in fault.validator_value if "title" in branch]
-            return f"config, {where}: kind {fault.instance.get('kind')!r} is unknown; use one of {', '.join(kinds)}"
-        case "type" if isinstance(fault.instance, str) and fault.validator_value in ("number", "integer"):
-            return f"config, {where}: {fault.instance!r} is text, not a number; write 1.0e-3, not 1e-3"
+        case "oneOf" if isinstance(instance, dict):
+            kinds = [branch["title"] for branch in expected if "title" in branch]
+            return f"config, {where}: kind {instance.get('kind')!r} is unknown; use one of {', '.join(kinds)}"
+        case "type" if isinstance(instance, str) and expected in ("number", "integer"):
+            return (
+                f"config, {where}: {instance!r} is text, not a number; write 1.0e-3, not 1e-3, and give numbers "
+                "inside lists or braces in a second --configfile, not by --config"
+            )
     return f"config, {where}: {fault.message}; see config/README.md"
 
 
-def _unknown_key(fault: jsonschema.ValidationError, where: str) -> str:
-    known = list(fault.schema.get("properties", {}))
-    unknown = next(name for name in fault.instance if name not in known)
+def _unknown_key(fault: ValidationError, where: str) -> str:
+    schema: Any = fault.schema
+    instance: Any = fault.instance
+    known = list(schema.get("properties", {}))
+    unknown = next(name for name in instance if name not in known)
     near = get_close_matches(str(unknown), known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
     return f"config, {where}: unknown key {unknown}; {hint}"

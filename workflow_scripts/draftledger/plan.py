@@ -51,6 +51,13 @@ class Plan:
         """Return the target's files."""
         return [f"{self.root}/model/{name}" for name in MODEL]
 
+    def sources(self, block: str) -> list[str]:
+        """Return the local files that the `target` or `corpus` block names, so that their content counts."""
+        path = Path(self.config[block].get("path", ""))
+        if path.is_dir() and path != Path():
+            return sorted(str(file) for file in path.glob(self.config[block].get("glob", "*")) if file.is_file())
+        return [str(path)] if path.is_file() else []
+
     def shards(self, split: str) -> list[str]:
         """Return a split's teacher shards."""
         windows, size = self.config["windows"][split], self.config["teacher"]["shard_windows"]

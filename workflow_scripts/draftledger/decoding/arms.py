@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from draftledger.arrays import load_tensors
 from draftledger.decoding.clock import Clock
 from draftledger.decoding.loop import Limits, Round, decode
 from draftledger.drafters.base import Adapter, DraftContext, build
@@ -43,7 +44,7 @@ def load_arm(name: str, settings: dict[str, Any], *, model: nn.Module, adapter: 
     elif adapter is None:
         raise CorruptError(f"arm {name}: its adapter was not given; run the adapter rule")
     else:
-        weights = dict(mx.load(str(adapter)).items())
+        weights = load_tensors(adapter)
     mx.eval(weights)
     return Arm(name, settings, Adapter(weights, drafter, adapter))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from draftledger.arrays import integers
 from draftledger.decoding.clock import Clock, NoClock
 from draftledger.drafters.base import Drafter, Proposal, nothing
 from draftledger.models.state import TargetState
@@ -55,7 +56,7 @@ def decode(
     Every emitted token is the argmax of the target's logits in the pass that verified it. A silent drafter's next
     round is queued before this one is read, so the device never waits for the host.
     """
-    clock, done, anchor = clock or NoClock(), 0, prompt.tolist()[-1]
+    clock, done, anchor = clock or NoClock(), 0, integers(prompt)[-1]
     block = _Block(-1, nothing(), _choose(state.prefill(prompt)[None]))
     while True:
         after = block.index + 1
@@ -93,8 +94,7 @@ def _launch(state: TargetState, drafter: Drafter, anchor: mx.array, *, k: int, i
 def _settle(
     state: TargetState, drafter: Drafter, block: _Block, *, anchor: int, limits: Limits, done: int, clock: Clock
 ) -> Round:
-    chosen: list[int] = block.chosen.tolist()  # pyright: ignore[reportAssignmentType]
-    draft: list[int] = block.proposal.tokens.tolist()  # pyright: ignore[reportAssignmentType]
+    chosen, draft = integers(block.chosen), integers(block.proposal.tokens)
     matched = next((i for i, token in enumerate(draft) if token != chosen[i]), len(draft))
     produced = (*draft[:matched], chosen[matched])
     committed, stop = cut(produced, limits, done)

@@ -6,12 +6,13 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.generate import generate_step
 
+from draftledger.arrays import integers
 from draftledger.decoding.loop import Limits, Round, cut
 
 
 def generate(model: nn.Module, prompt: mx.array, *, limits: Limits) -> Iterator[Round]:
     """Yield one greedy answer to prompt: [T] int32 as mlx-lm's `generate_step` gives it."""
-    anchor = int(prompt[-1].item())
+    anchor = integers(prompt)[-1]
     steps = generate_step(prompt, model, max_tokens=limits.new_tokens)
     for place, (token, _) in enumerate(steps):
         committed, stop = cut((int(token),), limits, place)

@@ -1,6 +1,7 @@
 """Block-diffusion drafting by the target itself: a LoRA that only noise rows pass through (release A; Uno)."""
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -57,7 +58,7 @@ def initial_weights(model: nn.Module, *, modules: Sequence[str], rank: int, key:
 
 
 def _shape(module: nn.Module) -> tuple[int, int]:
-    rows, columns = module.weight.shape
+    rows, columns = cast(mx.array, module.weight).shape
     return (rows, columns * 32 // module.bits) if isinstance(module, nn.QuantizedLinear) else (rows, columns)
 
 

@@ -9,18 +9,18 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 import tokenizers
-from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3_5
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
+from draftledger.arrays import leaves, number
 from draftledger.errors import ConfigError
 from draftledger.models.folder import placed, write_json
 from draftledger.models.gated_delta import ChunkedGatedDeltaNet
 from draftledger.models.view import with_modules
 from draftledger.rng import generator, key_of
 
-EOS = "<|end|>"
+EOS, EOS_ID = "<|end|>", 0
 
 
 def byte_tokenizer(texts: Sequence[str], *, vocabulary: int) -> tokenizers.Tokenizer:
@@ -71,7 +71,7 @@ def build_model(config: dict[str, Any], *, seed: int) -> qwen3_5.Model:
     model = qwen3_5.Model(qwen3_5.ModelArgs.from_dict(config))
     drawn = [
         (name, _initial(name, array, mx.random.key(key_of(seed, name, 0))))
-        for name, array in tree_flatten(model.parameters())
+        for name, array in leaves(model.parameters()).items()
     ]
     model.load_weights(drawn)
     return model
@@ -115,7 +115,7 @@ def train_model(model: qwen3_5.Model, tokens: np.ndarray, *, spec: dict[str, Any
         optimiser.update(twin, gradients)
         mx.eval(twin.parameters(), optimiser.state, loss)
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
-    return loss.item()
+    return number(loss)
 
 
 def _batch(tokens: np.ndarray, spec: dict[str, Any], number: int) -> mx.array:
@@ -131,7 +131,7 @@ def _rate(spec: dict[str, Any], number: int) -> float:
 def write_tiny(texts: Sequence[str], out: Path, *, spec: dict[str, Any]) -> float:
     """Train the tiny target on texts and write it as an mlx-lm folder; return its last training loss, nats."""
     backend = byte_tokenizer(texts, vocabulary=spec["vocabulary"])
-    eos = backend.token_to_id(EOS)
+    eos = EOS_ID
     config = architecture(spec, vocabulary=spec["vocabulary"], eos=eos)
     model = build_model(config, seed=spec["seed"])
     stream = [token for text in texts for token in (*backend.encode(text).ids, eos)]
@@ -140,6 +140,6 @@ def write_tiny(texts: Sequence[str], out: Path, *, spec: dict[str, Any]) -> floa
         write_json(folder / "config.json", config)
         backend.save(str(folder / "tokenizer.json"))
         write_json(folder / "tokenizer_config.json", {"eos_token": EOS, "eos_token_ids": [eos]})
-        weights = dict(sorted(tree_flatten(model.parameters())))
+        weights = dict(sorted(leaves(model.parameters()).items()))
         mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     return loss

@@ -42,6 +42,6 @@ def _fault(payload: Path) -> str | None:
 
 
 def _beside(payload: Path, role: str) -> Path | None:
-    """Return the input of that role under the same results folder, if it is there."""
-    candidates = [parent / role for parent in payload.parents]
-    return next((path for path in candidates if manifest_path(path).is_file()), None)
+    """Return the input of that role in the same experiment's results, if it is there."""
+    home = next((parent for parent in payload.parents if (parent / "environment.json").is_file()), payload.parent)
+    return home / role if manifest_path(home / role).is_file() else None

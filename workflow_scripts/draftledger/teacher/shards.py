@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
+from draftledger.arrays import load_tensors
 from draftledger.errors import ConfigError, CorruptError
 from draftledger.teacher.topk import TopK, acceptance_bounds, encode, log_softmax
 
@@ -111,7 +112,7 @@ def load_shards(paths: Sequence[Path], numbers: Sequence[int]) -> TopK:
 
     Raises CorruptError when a window is missing or present twice.
     """
-    shards = [dict(mx.load(str(path))) for path in paths]
+    shards = [load_tensors(path) for path in paths]
     order = np.concatenate([np.array(shard["window"]) for shard in shards])
     if sorted(order.tolist()) != sorted(numbers):
         raise CorruptError("teacher: the shards do not hold exactly the windows; delete results/teacher and run again")

@@ -1,7 +1,7 @@
 """Training blocks: noise rows at random positions of a window, run against the clean tokens before each anchor."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -66,13 +66,17 @@ def clean_caches(model: nn.Module, tokens: mx.array, anchors: Sequence[int]) -> 
 def _fork(cache: Any, states: list[Any], batch: int, anchors: Sequence[int]) -> Any:
     count = len(anchors)
     if isinstance(cache, KVCache):
-        keys, values = (mx.repeat(array, count, axis=0) for array in cache.keys_and_values())
+        keys, values = (mx.repeat(array, count, axis=0) for array in _keys_and_values(cache))
         return BlockCache(keys, values, mx.array(list(anchors) * batch, dtype=mx.int32))
     twin = ArraysCache(len(cache.cache))
     for slot in range(len(cache.cache)):
         stacked = mx.stack([state[slot] for state in states], axis=1)
         twin[slot] = stacked.reshape(batch * count, *stacked.shape[2:])
     return twin
+
+
+def _keys_and_values(cache: KVCache) -> tuple[mx.array, mx.array]:
+    return cast(tuple[mx.array, mx.array], cache.keys_and_values())
 
 
 def fresh(caches: Sequence[Any]) -> list[Any]:

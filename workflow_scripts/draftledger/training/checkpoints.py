@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_flatten
+
+from draftledger.arrays import leaves, load_with_metadata
 
 KEPT = 2
 
@@ -27,7 +28,7 @@ def save_checkpoint(
 ) -> None:
     """Write the checkpoint of `step` atomically and drop all but the last two."""
     arrays = {f"weights/{name}": array for name, array in weights.items()}
-    arrays |= {f"optimiser/{name}": array for name, array in tree_flatten(optimiser)}
+    arrays |= {f"optimiser/{name}": array for name, array in leaves(optimiser).items()}
     scratch = folder / f".{os.getpid()}.safetensors"
     mx.save_safetensors(str(scratch), arrays, metadata={"history": json.dumps(history)})
     with open(scratch, "rb") as file:
@@ -42,7 +43,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     found = sorted(folder.glob("step-*.safetensors"))
     if not found:
         return None
-    arrays, metadata = mx.load(str(found[-1]), return_metadata=True)  # pyright: ignore[reportGeneralTypeIssues]
+    arrays, metadata = load_with_metadata(found[-1])
     parts: dict[str, dict[str, mx.array]] = {"weights": {}, "optimiser": {}}
     for name, array in arrays.items():
         group, key = name.split("/", 1)

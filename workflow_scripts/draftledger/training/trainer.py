@@ -11,6 +11,7 @@ import pyarrow as pa
 from mlx.utils import tree_map_with_path
 from tqdm import tqdm
 
+from draftledger.arrays import number
 from draftledger.errors import DraftledgerError
 from draftledger.training.checkpoints import load_checkpoint, save_checkpoint
 
@@ -128,17 +129,17 @@ def _step(objective: Objective, state: _State, schedule: Schedule) -> None:
     state.weights = state.optimiser.apply_gradients(gradients, state.weights)
     mx.eval(state.weights, state.optimiser.state, norm, *(getattr(measured, name) for name in Measured.__slots__))
     state.step += 1
-    _guard(state, measured, _number(norm))
-    state.history.append(_row("train", state.step, measured, _number(norm), rate))
+    _guard(state, measured, number(norm))
+    state.history.append(_row("train", state.step, measured, number(norm), rate))
 
 
 def _guard(state: _State, measured: Measured, norm: float) -> None:
-    loss = _number(measured.loss)
+    loss = number(measured.loss)
     if not (isfinite(loss) and isfinite(norm)):
         raise TrainingError(
             f"loss is {loss}, gradient norm {norm} at step {state.step}; lower learning_rate or check the teacher"
         )
-    saturated = norm < 1e-3 and _number(measured.student_peak) > 2 * _number(measured.teacher_peak)
+    saturated = norm < 1e-3 and number(measured.student_peak) > 2 * number(measured.teacher_peak)
     state.quiet = state.quiet + 1 if saturated else 0
     if state.quiet >= SATURATED_STEPS:
         raise TrainingError(f"the student saturated at step {state.step}: no gradient is left; lower learning_rate")
@@ -154,12 +155,8 @@ def _row(split: str, step: int, measured: Measured, norm: float | None, rate: fl
     return {
         "step": step,
         "split": split,
-        "loss": _number(measured.loss),
-        "agreement": _number(measured.agreement),
+        "loss": number(measured.loss),
+        "agreement": number(measured.agreement),
         "gradient_norm": norm,
         "learning_rate": rate,
     }
-
-
-def _number(scalar: mx.array) -> float:
-    return float(scalar.item())  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,32 @@
+"""MLX calls whose stubs promise too little, with the types that our uses of them have."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+
+def load_tensors(path: Path) -> dict[str, mx.array]:
+    """Read every tensor of a safetensors file by name."""
+    return cast(dict[str, mx.array], mx.load(str(path)))
+
+
+def load_with_metadata(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """Read a safetensors file's tensors by name, and its metadata."""
+    return cast(tuple[dict[str, mx.array], dict[str, str]], mx.load(str(path), return_metadata=True))
+
+
+def leaves(tree: Any) -> dict[str, mx.array]:
+    """Return the arrays of a tree by dotted name."""
+    return dict(cast(list[tuple[str, mx.array]], tree_flatten(tree)))
+
+
+def number(scalar: mx.array) -> float:
+    """Return an evaluated scalar."""
+    return float(cast(float, scalar.item()))
+
+
+def integers(array: mx.array) -> list[int]:
+    """Return an evaluated one-dimensional array of ids as a list."""
+    return cast(list[int], array.tolist())
