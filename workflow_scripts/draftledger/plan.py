@@ -158,7 +158,10 @@ class Plan:
         return settings
 
     def _decode_spec(self, *, arm: str, draw: str) -> dict[str, Any]:
-        return {"arm": arm, "settings": self._arm_spec(arm), "decode": self._decoding, **_numbers(draw)}
+        # The adversary tests the check, not the arm: the baseline's decoding meets it for all.
+        adversaries = self._decoding["adversary_prompts"] if arm == "ar" else 0
+        decoding = {**self._decoding, "adversary_prompts": adversaries}
+        return {"arm": arm, "settings": self._arm_spec(arm), "decode": decoding, **_numbers(draw)}
 
     @cached_property
     def _decoding(self) -> dict[str, Any]:

@@ -44,10 +44,15 @@ def _largest(logits: Floats, k: int) -> npt.NDArray[np.int64]:
 
     A partition alone would choose among equal logits by the machine's vector width.
     """
-    edge = np.partition(logits, -k, axis=-1)[..., -k, None]
-    above, level = logits > edge, logits == edge
-    kept = above | (level & (level.cumsum(axis=-1) <= k - above.sum(axis=-1, keepdims=True)))
-    return np.nonzero(kept)[-1].reshape(*logits.shape[:-1], k)
+    flat = logits.reshape(-1, logits.shape[-1])
+    edge = np.partition(flat, -k, axis=-1)[:, -k]
+    rows, ids = np.nonzero(flat >= edge[:, None])
+    level = flat[rows, ids] == edge[rows]
+    above = np.bincount(rows, weights=~level, minlength=len(flat)).astype(np.int64)
+    before = np.cumsum(level) - level  # equal ones seen so far, over all rows
+    first = np.searchsorted(rows, np.arange(len(flat)))
+    kept = ~level | (before - before[first][rows] < (k - above)[rows])
+    return ids[kept].reshape(*logits.shape[:-1], k)
 
 
 def acceptance_bounds(teacher: TopK, student_log_q: Floats) -> tuple[Floats, Floats]:
