@@ -11,8 +11,8 @@ def compute(job: Job) -> None:
     from draftledger.models.backend import prepare
 
     prepare(job.environment or {})
-    import mlx.core as mx
     import pyarrow as pa
+    from draftledger.arrays import save_tensors
     from draftledger.models.load import load_target
     from draftledger.provenance.tables import write_table
     from draftledger.training.data import load_windows
@@ -25,7 +25,7 @@ def compute(job: Job) -> None:
     objective = kind.build(target.model, windows=windows, spec=spec, seed=job.spec["seed"])
     schedule = Schedule(**{name: spec[name] for name in Schedule.__slots__})
     weights, history = train(objective, objective.initial(), schedule=schedule, partial=job.partial)
-    mx.save_safetensors(str(job.out("adapter.safetensors")), dict(sorted(weights.items())))
+    save_tensors(job.out("adapter.safetensors"), weights)
     write_table(pa.Table.from_pylist(history, schema=HISTORY), job.out("history.parquet"))
 
 

@@ -19,3 +19,7 @@ class SourceError(DraftledgerError):
 
 class UnsupportedError(DraftledgerError):
     """The target, cache or drafter is of a kind that is not handled exactly."""
+
+
+class StorageError(DraftledgerError):
+    """A file could not be written: no space left, or no access."""

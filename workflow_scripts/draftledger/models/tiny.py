@@ -13,7 +13,7 @@ from mlx_lm.models import qwen3_5
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
-from draftledger.arrays import leaves, number
+from draftledger.arrays import leaves, save_tensors
 from draftledger.errors import ConfigError
 from draftledger.models.folder import placed, write_json
 from draftledger.models.gated_delta import ChunkedGatedDeltaNet
@@ -140,6 +140,5 @@ def write_tiny(texts: Sequence[str], out: Path, *, spec: dict[str, Any]) -> floa
         write_json(folder / "config.json", config)
         backend.save(str(folder / "tokenizer.json"))
         write_json(folder / "tokenizer_config.json", {"eos_token": EOS, "eos_token_ids": [eos]})
-        weights = dict(sorted(leaves(model.parameters()).items()))
-        mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+        save_tensors(folder / "model.safetensors", leaves(model.parameters()), metadata={"format": "mlx"})
     return loss

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
-from draftledger.arrays import load_tensors
+from draftledger.arrays import load_tensors, save_tensors
 from draftledger.errors import ConfigError, CorruptError
 from draftledger.teacher.topk import TopK, acceptance_bounds, encode, log_softmax
 
@@ -104,7 +104,7 @@ def check_tail(rows: Sequence[dict[str, Any]], *, limit: float) -> None:
 def save_shard(path: Path, numbers: Sequence[int], tops: Sequence[TopK]) -> None:
     """Write a shard: `window` [W] int32 and logits, ids, lse, tail stacked over windows."""
     arrays = {name: mx.array(np.stack([getattr(top, name) for top in tops])) for name in TopK.__slots__}
-    mx.save_safetensors(str(path), {"window": mx.array(list(numbers), dtype=mx.int32), **dict(sorted(arrays.items()))})
+    save_tensors(path, {"window": mx.array(list(numbers), dtype=mx.int32), **arrays})
 
 
 def load_shards(paths: Sequence[Path], numbers: Sequence[int]) -> TopK:

@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from draftledger.arrays import leaves, load_with_metadata
+from draftledger.arrays import leaves, load_with_metadata, save_tensors
 
 KEPT = 2
 
@@ -30,7 +30,7 @@ def save_checkpoint(
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     arrays |= {f"optimiser/{name}": array for name, array in leaves(optimiser).items()}
     scratch = folder / f".{os.getpid()}.safetensors"
-    mx.save_safetensors(str(scratch), arrays, metadata={"history": json.dumps(history)})
+    save_tensors(scratch, arrays, metadata={"history": json.dumps(history)})
     with open(scratch, "rb") as file:
         os.fsync(file.fileno())
     os.replace(scratch, folder / f"step-{step:07d}.safetensors")
