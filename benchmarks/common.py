@@ -45,7 +45,17 @@ def finish(name: str, environment: dict[str, Any], **figures: Any) -> None:
     """Print the benchmark's one JSON line, last."""
     rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}
     blas = environment["blas"]["name"] if environment["blas"] else None
-    print(json.dumps({"benchmark": name, "backend": environment["backend"], "threads": environment["threads"], "blas": blas, **rounded}))
+    print(
+        json.dumps(
+            {
+                "benchmark": name,
+                "backend": environment["backend"],
+                "threads": environment["threads"],
+                "blas": blas,
+                **rounded,
+            }
+        )
+    )
 
 
 def default_target(environment: dict[str, Any]) -> Any:

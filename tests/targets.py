@@ -4,11 +4,12 @@ from functools import cache
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx_lm.models import llama
+
 from draftledger.decoding.loop import Limits, decode
 from draftledger.drafters.ar import Silent
 from draftledger.models.state import TargetState
 from draftledger.models.tiny import architecture, build_model
-from mlx_lm.models import llama
 
 VOCABULARY = 96
 SPEC = {"width": 32, "heads": 4, "layers": 4, "attention_every": 4}

@@ -3,6 +3,7 @@
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+
 from draftledger.drafters.base import Adapter
 from draftledger.drafters.block_lora import initial_weights
 from draftledger.teacher.topk import encode

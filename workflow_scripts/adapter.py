@@ -12,6 +12,7 @@ def compute(job: Job) -> None:
 
     prepare(job.environment or {})
     import pyarrow as pa
+
     from draftledger.arrays import save_tensors
     from draftledger.models.load import load_target
     from draftledger.provenance.tables import write_table

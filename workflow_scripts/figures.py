@@ -9,6 +9,7 @@ def compute(job: Job) -> None:
     """Write one SVG a figure; an absent metric gives a note, never a failure."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+
     from draftledger.figures import categories, cost, cycle, learning, speedup, style, survival
 
     summary = pq.read_table(job.input("summary.parquet"))

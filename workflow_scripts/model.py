@@ -18,6 +18,7 @@ def compute(job: Job) -> None:
 
 def _train_tiny(job: Job) -> None:
     import pyarrow.parquet as pq
+
     from draftledger.models.backend import prepare
 
     prepare(job.environment or {})

@@ -10,6 +10,7 @@ from draftledger.provenance.job import Job, run_job
 def compute(job: Job) -> None:
     """Write report.html."""
     import pyarrow.parquet as pq
+
     from draftledger.figures.page import render
     from draftledger.provenance.atomic import write_bytes
     from draftledger.provenance.manifest import read_manifest

@@ -10,6 +10,7 @@ def compute(job: Job) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+
     from draftledger.models.backend import prepare
 
     prepare(job.environment or {})

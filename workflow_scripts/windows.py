@@ -9,6 +9,7 @@ from draftledger.provenance.job import Job, run_job
 def compute(job: Job) -> None:
     """Write train.parquet, validation.parquet and overlap.parquet."""
     import pyarrow.parquet as pq
+
     from draftledger.corpus.overlap import OverlapRule
     from draftledger.corpus.windows import cut_windows
     from draftledger.measurement.prompts import load_prompts

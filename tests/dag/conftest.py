@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import yaml
+
 from draftledger.plan import Plan
 from draftledger.provenance.manifest import manifest_path
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from draftledger.errors import DraftledgerError
 from draftledger.measurement import acceptance_metrics as metrics
 from draftledger.measurement.acceptance_metrics import Rounds, loop_fraction, pooled, repeated_positions
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def trace(offered: list[int], accepted: list[int], *, free: int = 0, forwards: int = 2) -> Rounds:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from draftledger.errors import ConfigError, UnsupportedError
 from draftledger.models import backend, blas, doctor
 

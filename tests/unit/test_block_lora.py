@@ -3,11 +3,12 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
+
 from draftledger.drafters.block_lora import adapted_paths, gated, initial_weights
 from draftledger.errors import ConfigError, UnsupportedError
 from draftledger.models.state import TargetState
 from draftledger.models.view import with_modules
-from mlx.utils import tree_flatten
 from targets import VOCABULARY, dense, hybrid, prompt
 
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

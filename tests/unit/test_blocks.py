@@ -3,14 +3,15 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from draftledger.drafters.block_lora import BlockLora, gated
 from draftledger.errors import ConfigError
 from draftledger.models.state import TargetState
 from draftledger.rng import noise_ids
 from draftledger.training.block_lora import build
 from draftledger.training.blocks import BlockCache, clean_caches, fresh, sample_anchors
-from hypothesis import given
-from hypothesis import strategies as st
 from targets import VOCABULARY, dense, hybrid
 from teachers import MODULES, noisy_adapter, noisy_weights, tokens, windows
 

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from draftledger.errors import ConfigError
-from draftledger.provenance.code import accepted, code_digest, resolve
 from hypothesis import given
 from hypothesis import strategies as st
+
+from draftledger.errors import ConfigError
+from draftledger.provenance.code import accepted, code_digest, resolve
 
 SCRIPT = '''"""A stage."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from draftledger.config import check_config
 from draftledger.errors import ConfigError
 

@@ -1,6 +1,7 @@
 """Coverage of the crossed interval, and proof that this test can fail."""
 
 import pytest
+
 from draftledger.statistics.coverage import coverage, nested_coverage
 
 MIXES = [(0.0, 0.1, 0.03), (0.03, 0.1, 0.03), (0.03, 0.3, 0.02), (0.1, 0.1, 0.1), (0.1, 0.0, 0.03)]

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
+from scipy import stats
+
 from draftledger.errors import ConfigError
 from draftledger.statistics import decision as rules
 from draftledger.statistics.decision import Decision, load_decision
 from draftledger.statistics.intervals import Interval, student_interval
 from draftledger.statistics.predictions import judge
-from scipy import stats
 
 SHIPPED = Path(__file__).parents[2] / "config" / "decision.yaml"
 

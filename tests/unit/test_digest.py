@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from draftledger.errors import CorruptError
-from draftledger.provenance.digest import canonical_json, content_digest, digest, file_digest, tensor_digests
 from hypothesis import given
 from hypothesis import strategies as st
+
+from draftledger.errors import CorruptError
+from draftledger.provenance.digest import canonical_json, content_digest, digest, file_digest, tensor_digests
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

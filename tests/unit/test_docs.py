@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
 from draftledger.corpus import document, overlap, windows
 from draftledger.figures import dag
 from draftledger.measurement import rows, timing

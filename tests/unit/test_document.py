@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from draftledger.corpus.document import SCHEMA, Document, documents_table
 from draftledger.errors import CorruptError
 from draftledger.provenance.tables import close_counts, counts_of, read_counts, with_counts, write_table
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def document(name: str, text: str, *, source: str = "s", licence_text: str | None = "free") -> Document:

@@ -7,6 +7,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from draftledger.decoding.loop import Limits, decode
 from draftledger.drafters.ar import Silent
 from draftledger.drafters.block_lora import BlockLora
@@ -20,8 +23,6 @@ from draftledger.measurement.exactness import (
     require_exact,
 )
 from draftledger.models.state import TargetState
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from targets import VOCABULARY, dense, greedy, hybrid, prompt
 from teachers import noisy_adapter
 

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import synthetic_summary as synthetic
-from draftledger.errors import ConfigError
-from draftledger.figures import categories, cost, cycle, dag, learning, page, speedup, style, survival
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+
+from draftledger.errors import ConfigError
+from draftledger.figures import categories, cost, cycle, dag, learning, page, speedup, style, survival
 
 OF_SUMMARY = [speedup, survival, cycle, categories]
 LONG = "a_drafter_with_a_long_name_and_settings_k8_entropy_0.35_block_16_rank_64"

@@ -4,12 +4,13 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from draftledger.models.gated_delta import ChunkedGatedDeltaNet, gated_delta_chunks
-from draftledger.models.tiny import architecture, build_model, training_twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 from mlx_lm.models.gated_delta import gated_delta_ops
+
+from draftledger.models.gated_delta import ChunkedGatedDeltaNet, gated_delta_chunks
+from draftledger.models.tiny import architecture, build_model, training_twin
 from targets import SPEC, VOCABULARY, hybrid
 from teachers import tokens
 

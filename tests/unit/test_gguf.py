@@ -7,15 +7,16 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlx_lm.generate import generate_step
+
 import tiny_gguf
 from draftledger.errors import SourceError, UnsupportedError
 from draftledger.models import gguf
 from draftledger.models.folder import FILES
 from draftledger.models.load import Target, load_target
 from draftledger.models.tokenizer import Tokenizer
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from mlx_lm.generate import generate_step
 
 REAL = os.environ.get("DRAFTLEDGER_SMOLLM2")
 TEXTS = (

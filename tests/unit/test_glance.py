@@ -3,6 +3,7 @@
 import os
 
 import pytest
+
 from draftledger.provenance.glance import Glance, glance
 from draftledger.provenance.manifest import describe, manifest_path, write_manifest
 

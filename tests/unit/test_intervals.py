@@ -2,6 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
 from draftledger.errors import DraftledgerError
 from draftledger.statistics.intervals import (
     bootstrap_interval,
@@ -11,10 +16,6 @@ from draftledger.statistics.intervals import (
     student_interval,
 )
 from draftledger.statistics.resampling import indices, weights
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-from scipy import stats
 
 VALUES = st.floats(-3, 3).map(lambda value: round(value, 3))
 MATRICES = st.tuples(st.integers(3, 5), st.integers(2, 6)).flatmap(

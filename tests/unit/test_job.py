@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from draftledger.errors import ConfigError, DraftledgerError
 from draftledger.provenance.digest import digest
 from draftledger.provenance.job import Job, run_job

@@ -7,12 +7,13 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.utils import quantize_model
+
 import tiny_gguf
 from draftledger.errors import ConfigError, DraftledgerError, SourceError, UnsupportedError
 from draftledger.models.folder import FILES, scan_safetensors, write_safetensors
 from draftledger.models.load import Target, load_target, materialise
-from mlx.utils import tree_flatten
-from mlx_lm.utils import quantize_model
 
 IDS = mx.array([[5, 90, 4, 260, 33, 7]])
 

@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import pytest
+
 from draftledger.decoding.clock import StageClock
 from draftledger.decoding.loop import Limits, Round, cut, decode
 from draftledger.decoding.mlx_lm import generate

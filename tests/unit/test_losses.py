@@ -3,11 +3,12 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from draftledger.teacher.topk import TopK, encode
-from draftledger.training.losses import LOSSES, dense_reference
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from draftledger.teacher.topk import TopK, encode
+from draftledger.training.losses import LOSSES, dense_reference
 
 NAMES = sorted(LOSSES)
 SHAPES = st.tuples(st.integers(1, 3), st.integers(2, 24))

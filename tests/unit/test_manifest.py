@@ -5,6 +5,7 @@ import os
 
 import pyarrow as pa
 import pytest
+
 from draftledger.errors import CorruptError
 from draftledger.provenance.manifest import describe, manifest_path, read_manifest, verified, write_manifest
 from draftledger.provenance.recipe import Input, Recipe, read_recipe, recipe_path, recipe_record

@@ -11,6 +11,7 @@ import mlx.core as mx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from draftledger.decoding.loop import Round
 from draftledger.errors import ConfigError, CorruptError
 from draftledger.measurement.decoding import Question, decode_prompts, load_prompt_ids

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import pytest
-from draftledger.corpus.overlap import OverlapRule, ngrams, overlap_table, prompt_index
-from draftledger.errors import ConfigError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from draftledger.corpus.overlap import OverlapRule, ngrams, overlap_table, prompt_index
+from draftledger.errors import ConfigError
 
 
 class Letters:

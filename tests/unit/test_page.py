@@ -7,10 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import synthetic_summary as synthetic
-from draftledger.errors import CorruptError
-from draftledger.figures import page, speedup, style, survival
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from draftledger.errors import CorruptError
+from draftledger.figures import page, speedup, style, survival
 
 EVIL = "<script>alert('x')</script>"
 VOID = {"meta", "br"}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from draftledger.plan import Plan, software
 from draftledger.provenance.digest import canonical_json
 

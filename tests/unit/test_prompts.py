@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from draftledger.errors import ConfigError
 from draftledger.measurement.prompts import SPLITS, load_prompts
 

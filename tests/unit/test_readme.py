@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from draftledger import cli
 from draftledger.config import check_config
 from draftledger.errors import ConfigError

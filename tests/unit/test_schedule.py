@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from draftledger.errors import ConfigError
-from draftledger.measurement.schedule import latin_square, order
 from hypothesis import given
 from hypothesis import strategies as st
+
+from draftledger.errors import ConfigError
+from draftledger.measurement.schedule import latin_square, order
 
 COUNTS = st.integers(1, 12)
 KEYS = st.integers(0, 2**32)

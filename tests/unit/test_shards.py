@@ -3,6 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from draftledger.errors import ConfigError, CorruptError
 from draftledger.teacher import shards
 from draftledger.teacher.shards import BOUNDS, check_tail, encode_windows, load_shards, save_shard

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from huggingface_hub import snapshot_download
+
 import tiny_gguf
 from draftledger.errors import ConfigError, SourceError
 from draftledger.models.load import materialise
 from draftledger.models.sources import fetch
-from huggingface_hub import snapshot_download
 
 MEMBER = "tiny_model/tiny.gguf"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from draftledger.corpus.archives import download, read_members
 from draftledger.corpus.document import Document, documents_table
 from draftledger.corpus.sources import read_documents

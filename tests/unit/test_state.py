@@ -3,6 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+
 from draftledger.errors import UnsupportedError
 from draftledger.models.state import TargetState
 from targets import dense, hybrid, prompt

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from draftledger.errors import CorruptError
 from draftledger.provenance.digest import file_digest
 from draftledger.provenance.manifest import manifest_path

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from draftledger.errors import CorruptError
 from draftledger.provenance.manifest import manifest_path
 from draftledger.provenance.recipe import Recipe

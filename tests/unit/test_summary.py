@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from synthetic_rows import ARMS, Row, Study, study, table
+
 from draftledger.errors import DraftledgerError
 from draftledger.statistics.decision import Decision, load_decision
 from draftledger.statistics.rows import SCHEMA
 from draftledger.statistics.summary import build_summary
-from synthetic_rows import ARMS, Row, Study, study, table
 
 ROOT = Path(__file__).parents[2]
 

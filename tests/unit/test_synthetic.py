@@ -5,10 +5,11 @@ import re
 from collections import Counter, defaultdict
 
 import pytest
-from draftledger.corpus.document import Document
-from draftledger.corpus.synthetic import CITIES, ITEMS, KINDS, NAMES, documents
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from draftledger.corpus.document import Document
+from draftledger.corpus.synthetic import CITIES, ITEMS, KINDS, NAMES, documents
 
 ORDERS = (16, 12, 8, 5, 3, 2, 1)
 

@@ -6,11 +6,12 @@ from io import StringIO
 import pyarrow as pa
 import pytest
 import synthetic_summary as synthetic
-from draftledger.figures import table
-from draftledger.statistics.rows import SCHEMA
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+
+from draftledger.figures import table
+from draftledger.statistics.rows import SCHEMA
 
 
 def shown(summary: pa.Table, width: int) -> str:

@@ -5,14 +5,15 @@ from functools import cache
 import mlx.core as mx
 import numpy as np
 import pytest
-from draftledger.errors import ConfigError
-from draftledger.models.load import load_target
-from draftledger.models.tiny import EOS, architecture, build_model, byte_tokenizer, train_model, write_tiny
-from draftledger.provenance.digest import content_digest
 from hypothesis import given
 from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import ArraysCache, KVCache, make_prompt_cache
+
+from draftledger.errors import ConfigError
+from draftledger.models.load import load_target
+from draftledger.models.tiny import EOS, architecture, build_model, byte_tokenizer, train_model, write_tiny
+from draftledger.provenance.digest import content_digest
 from targets import SPEC, VOCABULARY
 
 TEXTS = [f"{n}. a plain cup and {n} small kites\n" for n in range(60)]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 import tiny_gguf
 from draftledger.errors import SourceError, UnsupportedError
 from draftledger.models import gguf

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from draftledger.teacher.topk import TopK, acceptance_bounds, encode, log_softmax
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from draftledger.teacher.topk import TopK, acceptance_bounds, encode, log_softmax
 
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 40))
 PLAIN = hnp.arrays(np.float32, SIZES, elements=st.floats(-30, 30, width=32))

@@ -5,11 +5,12 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
+
 from draftledger.errors import ConfigError
 from draftledger.training.block_lora import BlockLoraObjective, build
 from draftledger.training.checkpoints import load_checkpoint
 from draftledger.training.trainer import HISTORY, Measured, Schedule, TrainingError, train
-from mlx.utils import tree_flatten
 from targets import VOCABULARY, dense, hybrid
 from teachers import MODULES, windows
 

@@ -5,14 +5,15 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from draftledger.corpus.document import Document, documents_table
 from draftledger.corpus.overlap import OverlapRule
 from draftledger.corpus.synthetic import documents
 from draftledger.corpus.windows import cut_windows
 from draftledger.errors import ConfigError
 from draftledger.provenance.tables import counts_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 class Bytes:
