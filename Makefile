@@ -16,7 +16,7 @@ summary: env ## the default experiment, then its table
 	$(RUN) draftledger show results/summary.parquet
 
 tiny: env ## the same pipeline on the smallest real model
-	$(RUN) snakemake -j1 --configfile config/tiny.yaml -- results/tiny/summary.parquet
+	$(RUN) snakemake --cores all --configfile config/tiny.yaml -- results/tiny/summary.parquet
 
 report: env ## results/report.html
 	$(RUN) snakemake -j1 results/report.html

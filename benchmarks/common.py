@@ -44,18 +44,9 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
 def finish(name: str, environment: dict[str, Any], **figures: Any) -> None:
     """Print the benchmark's one JSON line, last."""
     rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}
+    where = {key: environment[key] for key in ("backend", "dtype", "threads")}
     blas = environment["blas"]["name"] if environment["blas"] else None
-    print(
-        json.dumps(
-            {
-                "benchmark": name,
-                "backend": environment["backend"],
-                "threads": environment["threads"],
-                "blas": blas,
-                **rounded,
-            }
-        )
-    )
+    print(json.dumps({"benchmark": name, **where, "blas": blas, **rounded}))
 
 
 def default_target(environment: dict[str, Any]) -> Any:
