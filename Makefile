@@ -25,7 +25,7 @@ test: ## every check (.ci/run is this)
 	@bash tests/run.sh
 
 bench: env ## every benchmark in benchmarks/
-	@for file in benchmarks/*.py; do \
+	@for file in benchmarks/[!_]*.py; do \
 	  if [ -f "$$file" ]; then echo "== $$file"; $(RUN) python "$$file"; fi; \
 	done
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from common import default_target, finish, interleaved, prepare, ratio
+from _common import default_target, finish, interleaved, prepare, ratio
 
 TOKENS, ROUNDS = 48, 12
 PROMPT = "Write a short story about a lighthouse keeper who learns to fly a kite."

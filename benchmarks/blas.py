@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from common import finish, interleaved, prepare, ratio
+from _common import finish, interleaved, prepare, ratio
 
 ROUNDS = 5
 

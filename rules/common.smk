@@ -13,7 +13,7 @@ if str(SCRIPTS) not in sys.path:
 from draftledger.config import check_config
 from draftledger.errors import DraftledgerError
 from draftledger.plan import Plan
-from draftledger.provenance.digest import canonical_json, file_digest
+from draftledger.provenance.digest import canonical_json, digest, file_digest
 from draftledger.provenance.glance import glance
 
 try:
@@ -39,7 +39,7 @@ PROMPTS = config["decode"]["prompts"]
 DECISION = "config/decision.yaml"
 
 # One command for every stage: the script first, then its inputs; `python` is the one that runs Snakemake.
-shell.prefix(f'export PATH="{Path(sys.executable).parent}:$PATH"; ')
+shell.prefix(f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH"; ')
 CALL = (
     f"python {{input.script:q}} --root {R} --store {STORE} --spec {{params.spec:q}} --code {{params.code}}"
     " --input {input:q} --output {output:q} 2>&1 | tee {log:q}"

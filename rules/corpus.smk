@@ -19,7 +19,7 @@ rule corpus:
     """The documents, one row each, with source, revision and licence."""
     input:
         script=script("corpus"),
-        sources=PLAN.sources("corpus"),
+        sources=payloads(*PLAN.sources("corpus")),
     output:
         made(f"{R}/corpus/documents.parquet"),
     log:
@@ -29,6 +29,7 @@ rule corpus:
     params:
         spec=spec("corpus"),
         code=PLAN.code("corpus"),
+        sources=PLAN.listing("corpus"),
     shell:
         CALL
 

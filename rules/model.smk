@@ -4,7 +4,7 @@ rule model:
         script=script("model"),
         payloads=payloads(*TARGET_SOURCES),
         manifests=manifests(*TARGET_SOURCES),
-        sources=PLAN.sources("target"),
+        sources=payloads(*PLAN.sources("target")),
     output:
         made(*PLAN.model()),
     log:
@@ -15,5 +15,6 @@ rule model:
     params:
         spec=spec("model"),
         code=PLAN.code("model"),
+        sources=PLAN.listing("target"),
     shell:
         CALL

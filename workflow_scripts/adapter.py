@@ -14,6 +14,7 @@ def compute(job: Job) -> None:
     import pyarrow as pa
 
     from draftledger.arrays import save_tensors
+    from draftledger.drafters.block_lora import check_noise_bound
     from draftledger.models.load import load_target
     from draftledger.provenance.tables import write_table
     from draftledger.training.data import load_windows
@@ -21,6 +22,7 @@ def compute(job: Job) -> None:
 
     spec = job.spec["drafter"]
     target = load_target(job.input("model/config.json").parent, dtype=(job.environment or {})["dtype"])
+    check_noise_bound(spec["noise_bound"], vocabulary=target.vocab_size)
     windows = {split: load_windows(job, split) for split in ("train", "validation")}
     kind = import_module(f"draftledger.training.{spec['kind']}")
     objective = kind.build(target.model, windows=windows, spec=spec, seed=job.spec["seed"])

@@ -12,7 +12,7 @@ def compute(job: Job) -> Facts:
 
     runtime = job.spec["runtime"]
     kind, facts = probe(threads=runtime["threads"], dtype=runtime["dtype"], backend=runtime["backend"])
-    write_json(job.out("environment.json"), kind)
+    write_json(job.out("environment.json"), {**kind, "software": job.spec["software"]})
     print(f"environment: {kind['backend']}, {kind['threads']} threads, {facts['gflops']} GFLOP/s", file=sys.stderr)
     return facts
 

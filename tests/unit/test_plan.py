@@ -39,6 +39,7 @@ DECIDES = {
     "seeds": "",
     "launches": "",
     "decode": f"{ARMS} timing",
+    "decode.adversary_prompts": "decode:ar",
     "decode.prompts": f"windows {ARMS} timing",
     "timing": "timing",
     "timing.sessions": "",

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from draftledger.provenance.code import accepted, code_digest, resolve
+from draftledger.provenance.digest import digest
 
 MODEL = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 SOFTWARE = ("mlx", "mlx-lm", "mlx-cpu", "mlx-cuda-13", "mlx-metal", "ngsolve-openblas", "numpy", "tokenizers")
@@ -57,6 +58,11 @@ class Plan:
         if path.is_dir() and path != Path():
             return sorted(str(file) for file in path.glob(self.config[block].get("glob", "*")) if file.is_file())
         return [str(path)] if path.is_file() else []
+
+    def listing(self, block: str) -> str:
+        """Return the digest of the local files' names, sizes and times: a change makes the job look at their content."""
+        found = [(path, Path(path).stat()) for path in self.sources(block)]
+        return digest([[path, stat.st_size, stat.st_mtime_ns] for path, stat in found])
 
     def shards(self, split: str) -> list[str]:
         """Return a split's teacher shards."""
@@ -130,7 +136,8 @@ class Plan:
         return self.config["target"]
 
     def _windows_spec(self) -> dict[str, Any]:
-        return {"windows": self.config["windows"], "prompts": self.config["decode"]["prompts"]}
+        libraries = {name: software()[name] for name in ("numpy", "tokenizers")}
+        return {"windows": self.config["windows"], "prompts": self.config["decode"]["prompts"], "software": libraries}
 
     def _teacher_spec(self, *, split: str, shard: str) -> dict[str, Any]:
         teacher = self.config["teacher"]
@@ -173,7 +180,7 @@ class Plan:
         timing = self.config["timing"]
         return {
             "arms": {arm: self._arm_spec(arm) for arm in timing["arms"]},
-            "decode": self._decoding,
+            "decode": {**self._decoding, "adversary_prompts": 0},
             "timing": {key: timing[key] for key in ("repeats", "staged_prompts", "seed")},
             "session": int(session),
             **_numbers(draw),
@@ -201,6 +208,16 @@ class Plan:
             entries = [scripts / f"{stage}.py", *(self._kind_module(stage, kind) for kind in kinds)]
             self._codes[stage, kinds] = resolve(stage, code_digest(entries, root=scripts), self._accepted)
         return self._codes[stage, kinds]
+
+    def recipes(self) -> dict[str, Any]:
+        """Return what decides the recipes of a run: the settings and every stage's code."""
+        arms = sorted({arm["kind"] for arm in self.config["arms"].values()})
+        drafters = sorted({drafter["kind"] for drafter in self.config["drafters"].values()})
+        plain = ("environment", "corpus", "model", "windows", "teacher", "summary", "figures", "report")
+        codes = {stage: self.code(stage) for stage in plain}
+        codes |= {f"adapter/{kind}": self.code("adapter", kinds=(kind,)) for kind in drafters}
+        codes |= {f"decode/{kind}": self.code("decode", kinds=(kind,)) for kind in arms}
+        return {"config": self.config, "code": codes, "timing": self.code("timing", kinds=self.timed_kinds())}
 
     def _kind_module(self, stage: str, kind: str) -> Path:
         package = self.home / "workflow_scripts" / "draftledger"

@@ -36,9 +36,9 @@ def load_arm(name: str, settings: dict[str, Any], *, model: nn.Module, adapter: 
     drafter = settings.get("drafter")
     if drafter is None:
         return Arm(name, settings)
+    # By name, so that only arms of this kind are decoded again when its module is edited.
+    kind = import_module(f"draftledger.drafters.{drafter['kind']}")
     if settings.get("untrained"):
-        # By name, so that only arms of this kind are decoded again when its module is edited.
-        kind = import_module(f"draftledger.drafters.{drafter['kind']}")
         key = mx.random.key(0)
         weights = kind.initial_weights(model, modules=drafter["modules"], rank=drafter["rank"], key=key)
     elif adapter is None:
@@ -46,7 +46,8 @@ def load_arm(name: str, settings: dict[str, Any], *, model: nn.Module, adapter: 
     else:
         weights = load_tensors(adapter)
     mx.eval(weights)
-    return Arm(name, settings, Adapter(weights, drafter, adapter))
+    twin = kind.gated(model, weights, scale=drafter["scale"], first=1)
+    return Arm(name, settings, Adapter(weights, drafter, adapter, twin))
 
 
 def run_arm(
@@ -62,9 +63,8 @@ def run_arm(
     """Yield the rounds of one answer; `answer` is what the autoregressive arm said, for the oracle."""
     ids = mx.array(prompt, dtype=mx.int32)
     if arm.settings["kind"] == "mlx_lm_ar":
-        from draftledger.decoding.mlx_lm import generate
-
-        yield from generate(model, ids, limits=limits)
+        # By name, so that an edit of the other loop decodes no other arm again.
+        yield from import_module("draftledger.decoding.mlx_lm").generate(model, ids, limits=limits)
         return
     state = TargetState(model)
     context = DraftContext(arm.settings, state, tuple(prompt), noise, arm.adapter, answer)

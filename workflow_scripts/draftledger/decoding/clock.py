@@ -10,6 +10,11 @@ import mlx.core as mx
 class Clock(Protocol):
     """Hears when a stage's arrays have been asked for."""
 
+    @property
+    def waits(self) -> bool:
+        """Tell whether every stage is waited for, so that no round may be queued before the last one is read."""
+        ...
+
     def mark(self, stage: str, *arrays: mx.array) -> None:
         """Attribute the time since the last mark to `stage`."""
         ...
@@ -18,12 +23,16 @@ class Clock(Protocol):
 class NoClock:
     """Adds no synchronisation: for every figure of speed."""
 
+    waits = False
+
     def mark(self, stage: str, *arrays: mx.array) -> None:
         """Do nothing."""
 
 
 class StageClock:
     """Evaluates each stage's arrays before it reads the time; `seconds` by name of each stage that ran."""
+
+    waits = True
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)

@@ -60,7 +60,8 @@ def decode(
     block = _Block(-1, nothing(), _choose(state.prefill(prompt)[None]))
     while True:
         after = block.index + 1
-        queued = _launch(state, drafter, block.chosen, k=k, index=after, clock=clock) if drafter.silent else None
+        ahead = drafter.silent and not clock.waits
+        queued = _launch(state, drafter, block.chosen, k=k, index=after, clock=clock) if ahead else None
         result = _settle(state, drafter, block, anchor=anchor, limits=limits, done=done, clock=clock)
         yield result
         if result.stop:

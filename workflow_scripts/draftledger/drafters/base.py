@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import mlx.core as mx
+import mlx.nn as nn
 
 from draftledger.errors import ConfigError
 from draftledger.models.state import TargetState
@@ -64,11 +65,15 @@ class DraftContext:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """Trained weights of a drafter by tensor name, with the settings they were trained under."""
+    """Trained weights of a drafter by tensor name, with the settings they were trained under.
+
+    `twin` is the target with them in place, built once so that no answer pays for it.
+    """
 
     weights: dict[str, mx.array]
     spec: dict[str, Any]
     path: Path | None = None
+    twin: nn.Module | None = None
 
 
 def build(context: DraftContext) -> Drafter:

@@ -87,8 +87,7 @@ class BlockLora:
 
     def __init__(self, state: TargetState, adapter: Adapter | None, *, noise: int, bound: int) -> None:
         self.state, self.noise, self.bound = state, noise, bound
-        scale = adapter.spec["scale"] if adapter else 0.0
-        self.model = gated(state.model, adapter.weights, scale=scale, first=1) if adapter else state.model
+        self.model = _twin(state.model, adapter) if adapter else state.model
 
     def append_context(self, ids: Sequence[int], taps: mx.array | None = None) -> None:
         """Nothing to hear: the context is the target's own cache."""
@@ -101,6 +100,16 @@ class BlockLora:
         return Proposal(mx.argmax(logits, axis=-1).astype(mx.int32), forwards=1)
 
 
+def _twin(model: nn.Module, adapter: Adapter) -> nn.Module:
+    return adapter.twin or gated(model, adapter.weights, scale=adapter.spec["scale"], first=1)
+
+
 def build(context: DraftContext) -> BlockLora:
     """Build the drafter; without an adapter it is the untrained control."""
     return BlockLora(context.state, context.adapter, noise=context.noise, bound=context.arm["noise_bound"])
+
+
+def check_noise_bound(bound: int, *, vocabulary: int) -> None:
+    """Raise ConfigError when noise ids could lie outside the target's vocabulary."""
+    if bound > vocabulary:
+        raise ConfigError(f"drafters: noise_bound {bound} exceeds the target's {vocabulary} ids; lower it")

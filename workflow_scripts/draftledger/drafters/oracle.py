@@ -23,7 +23,9 @@ class Oracle:
         self.place = 0
 
     def append_context(self, ids: Sequence[int], taps: mx.array | None = None) -> None:
-        """Move on by the committed tokens."""
+        """Move on by the committed tokens; once they part from the answer there is nothing more to know."""
+        if tuple(ids) != self.answer[self.place : self.place + len(ids)]:
+            self.answer = ()
         self.place += len(ids)
 
     def propose(self, anchor: mx.array, k: int, *, step: int) -> Proposal:

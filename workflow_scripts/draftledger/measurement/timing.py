@@ -8,6 +8,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import pyarrow as pa
 import pyarrow.parquet as pq
+from mlx_lm.generate import generation_stream
 from tqdm import tqdm
 
 from draftledger.decoding.arms import Arm, load_arm, run_arm
@@ -23,6 +24,7 @@ from draftledger.models.load import Target
 from draftledger.models.state import TargetState
 from draftledger.provenance.job import Job
 from draftledger.provenance.tables import with_counts
+from draftledger.rng import key_of
 
 TIMING = pa.schema(
     [(name, pa.int32()) for name in ("session", "seed", "launch")]
@@ -75,9 +77,16 @@ def time_session(job: Job, target: Target, questions: list[Question], arms: list
     rows = []
     names = {arm.name: arm for arm in arms}
     for repeat, mode, place, question in tqdm(plan, desc="timing", unit="prompt", mininterval=10):
-        turn = order(place, spec["session"] + repeat, sorted(names), spec["timing"]["seed"])
+        start = _first_row(spec, len(modes)) + repeat
+        turn = order(place, start, sorted(names), spec["timing"]["seed"])
         rows += [timer.row(names[name], question, mode=mode, repeat=repeat, turn=i) for i, name in enumerate(turn)]
     return with_counts(pa.Table.from_pylist(rows, schema=TIMING), {"answers": len(plan) * len(arms)})
+
+
+def _first_row(spec: dict[str, Any], modes: int) -> int:
+    """Return a session's first row of the square: each seed and launch has its own, and sessions follow on."""
+    own = key_of(spec["timing"]["seed"], f"order/{spec['seed']}/{spec['launch']}", 0) % len(spec["arms"])
+    return own + (spec["session"] - 1) * modes
 
 
 def _recorded(job: Job) -> dict[tuple[str, str, int], tuple[int, ...]]:
@@ -87,6 +96,12 @@ def _recorded(job: Job) -> dict[tuple[str, str, int], tuple[int, ...]]:
         arm = table["arm"][0].as_py()
         found |= {(arm, *who): tokens for who, tokens in answers(table).items()}
     return found
+
+
+def _settle_device() -> None:
+    """Wait for what the answer before left in flight: our loop and mlx-lm's both queue one forward ahead."""
+    mx.synchronize()
+    mx.synchronize(generation_stream)
 
 
 class _Timer:
@@ -106,6 +121,7 @@ class _Timer:
         streams = self.job.spec["decode"]["noise"]
         noise = streams[repeat % len(streams)] if arm.noisy else streams[0]
         clock = StageClock() if mode == "staged" else None
+        _settle_device()
         mx.reset_peak_memory()
         start = time.perf_counter()
         stamps, made = [], []
@@ -147,6 +163,7 @@ def _stages(clock: StageClock | None) -> dict[str, float | None]:
 def cost_table(target: Target, questions: list[Question], arms: list[Arm]) -> pa.Table:
     """Measure the median milliseconds of isolated forwards by width: verify blocks, and each adapter's draft pass."""
     state = TargetState(target.model)
+    _settle_device()
     mx.eval(state.prefill(mx.array(questions[0].ids, dtype=mx.int32)))
     widths = range(1, max((arm.settings.get("k", 0) for arm in arms), default=0) + 3)
     models: dict[str, nn.Module] = {"verify": target.model}

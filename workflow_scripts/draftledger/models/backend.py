@@ -72,7 +72,12 @@ def thread_count(threads: str | int) -> int:
 
 
 def _check_current(environment: dict) -> None:
-    for key, value in _versions().items():
+    found = _versions()
+    if "mlx_library" in environment:
+        found["mlx_library"] = blas.file_sha256(*_mlx_libraries())
+    if environment.get("backend") == "cpu":
+        found["chip"] = _chip("cpu")
+    for key, value in found.items():
         if environment.get(key, value) != value:
             raise ConfigError(f"{key} is {value}, the environment class says {environment[key]}; {_RERUN}")
 

@@ -13,7 +13,7 @@ from mlx_lm.models import qwen3_5
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 
-from draftledger.arrays import leaves, save_tensors
+from draftledger.arrays import leaves, number, save_tensors
 from draftledger.errors import ConfigError
 from draftledger.models.folder import placed, write_json
 from draftledger.models.gated_delta import ChunkedGatedDeltaNet
@@ -108,10 +108,10 @@ def train_model(model: qwen3_5.Model, tokens: np.ndarray, *, spec: dict[str, Any
     step = nn.value_and_grad(twin, lambda batch: nn.losses.cross_entropy(twin(batch[:, :-1]), batch[:, 1:]).mean())
     loss = mx.array(0.0)
     bar = tqdm(range(spec["steps"]), desc="target", unit="step", mininterval=10)
-    for number in bar:
-        loss, gradients = step(_batch(tokens, spec, number))
+    for place in bar:
+        loss, gradients = step(_batch(tokens, spec, place))
         gradients, _ = optim.clip_grad_norm(gradients, 1.0)
-        optimiser.learning_rate = mx.array(_rate(spec, number))
+        optimiser.learning_rate = mx.array(_rate(spec, place))
         optimiser.update(twin, gradients)
         mx.eval(twin.parameters(), optimiser.state, loss)
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)

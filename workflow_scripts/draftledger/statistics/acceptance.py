@@ -80,7 +80,9 @@ def _ratio_rows(metric: str, ratio: Ratio, arm: ArmRounds, *, study: Study, scop
         part = cells.take(mask)
         if not part.counted or (scope != ALL and not ratio.by_scope):
             continue
-        base = replace(_base(metric, ratio.unit, arm, study, mask=mask), scope=scope)
+        strata = (f"rounds:{study.decision.baselines[0]}",) if scope in ("looped", "no-loops") else ()
+        roles = (f"rounds:{arm.arm}", *strata)
+        base = replace(_base(metric, ratio.unit, arm, study, mask=mask, roles=roles), scope=scope)
         yield base.with_interval(study.student(part).clipped(top=TOPS[ratio.unit]))
         if ratio.bootstrap and scope == ALL:
             yield replace(base, metric=f"{metric}_bootstrap").with_interval(study.bootstrap(part))
