@@ -60,7 +60,7 @@ class Plan:
         return [str(path)] if path.is_file() else []
 
     def listing(self, block: str) -> str:
-        """Return the digest of the local files' names, sizes and times: a change makes the job look at their content."""
+        """Return the digest of the local files' names, sizes and times; a change makes a job look at their content."""
         found = [(path, Path(path).stat()) for path in self.sources(block)]
         return digest([[path, stat.st_size, stat.st_mtime_ns] for path, stat in found])
 
