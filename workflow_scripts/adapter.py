@@ -8,20 +8,18 @@ from draftledger.provenance.job import Job, run_job
 
 def compute(job: Job) -> None:
     """Write adapter.safetensors and history.parquet; checkpoints wait in the job's partial folder."""
-    from draftledger.models.backend import prepare
+    from draftledger.models.open import open_target
 
-    prepare(job.environment or {})
+    target = open_target(job)
     import pyarrow as pa
 
     from draftledger.arrays import save_tensors
     from draftledger.drafters.block_lora import check_noise_bound
-    from draftledger.models.load import load_target
     from draftledger.provenance.tables import write_table
     from draftledger.training.data import load_windows
     from draftledger.training.trainer import HISTORY, Schedule, train
 
     spec = job.spec["drafter"]
-    target = load_target(job.input("model/config.json").parent, dtype=(job.environment or {})["dtype"])
     check_noise_bound(spec["noise_bound"], vocabulary=target.vocab_size)
     windows = {split: load_windows(job, split) for split in ("train", "validation")}
     kind = import_module(f"draftledger.training.{spec['kind']}")

@@ -7,14 +7,12 @@ from draftledger.provenance.job import Job, run_job
 
 def compute(job: Job) -> None:
     """Write rounds.parquet and positions.parquet; a token that is not the target's own fails the job."""
-    from draftledger.models.backend import prepare
+    from draftledger.models.open import open_target
 
-    prepare(job.environment or {})
+    target = open_target(job)
     from draftledger.measurement.decoding import decode_prompts, load_prompt_ids
-    from draftledger.models.load import load_target
     from draftledger.provenance.tables import write_table
 
-    target = load_target(job.input("model/config.json").parent, dtype=(job.environment or {})["dtype"])
     prompts = load_prompt_ids(job, target)
     rounds, positions = decode_prompts(job, target, prompts)
     write_table(rounds, job.out("rounds.parquet"))

@@ -11,10 +11,9 @@ def compute(job: Job) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from draftledger.models.backend import prepare
+    from draftledger.models.open import open_target
 
-    prepare(job.environment or {})
-    from draftledger.models.load import load_target
+    target = open_target(job)
     from draftledger.provenance.tables import write_table
     from draftledger.teacher.shards import BOUNDS, check_tail, encode_windows, save_shard
 
@@ -23,7 +22,6 @@ def compute(job: Job) -> None:
     table = pq.read_table(job.input(f"windows/{spec['split']}.parquet"))
     part = table.slice(spec["shard"] * spec["windows"], spec["windows"]).to_pylist()
     windows = [(row["window"], np.array(row["tokens"], dtype=np.int32)) for row in part]
-    target = load_target(job.input("model/config.json").parent, dtype=(job.environment or {})["dtype"])
     encoded = list(encode_windows(target.model, windows, k=spec["top_k"], dense=spec["dense"]))
     rows = [row for _, row in encoded]
     check_tail(rows, limit=spec["max_tail"])

@@ -12,7 +12,7 @@ from draftledger.statistics.answers import ArmRounds
 from draftledger.statistics.cells import Cells
 from draftledger.statistics.decision import acceptance_verdict, minimum_detectable_effect
 from draftledger.statistics.rows import Row
-from draftledger.statistics.scopes import ALL, Scopes
+from draftledger.statistics.scopes import ALL, Scopes, strata_roles
 from draftledger.statistics.study import Study
 
 
@@ -80,8 +80,7 @@ def _ratio_rows(metric: str, ratio: Ratio, arm: ArmRounds, *, study: Study, scop
         part = cells.take(mask)
         if not part.counted or (scope != ALL and not ratio.by_scope):
             continue
-        strata = (f"rounds:{study.decision.baselines[0]}",) if scope in ("looped", "no-loops") else ()
-        roles = (f"rounds:{arm.arm}", *strata)
+        roles = (f"rounds:{arm.arm}", *strata_roles(scope, study.decision.baselines[0]))
         base = replace(_base(metric, ratio.unit, arm, study, mask=mask, roles=roles), scope=scope)
         yield base.with_interval(study.student(part).clipped(top=TOPS[ratio.unit]))
         if ratio.bootstrap and scope == ALL:

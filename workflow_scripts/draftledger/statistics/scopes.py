@@ -10,6 +10,7 @@ from draftledger.errors import DraftledgerError
 from draftledger.statistics.answers import ArmRounds
 
 ALL = "all"
+STRATA = ("no-loops", "looped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Scopes:
             masks[f"category:{category}"] = np.array([self.categories[p] == category for p in prompts])
         looped = np.array([prompt in self.looped for prompt in prompts])
         return masks | ({"no-loops": ~looped, "looped": looped} if 0 < looped.sum() < len(prompts) else {})
+
+
+def strata_roles(scope: str, baseline: str) -> tuple[str, ...]:
+    """Return the role of the rows that fix a loop stratum: the baseline's rounds, or none for other scopes."""
+    return (f"rounds:{baseline}",) if scope in STRATA else ()
 
 
 def fix_scopes(autoregressive: ArmRounds, *, threshold: float) -> Scopes:

@@ -11,7 +11,7 @@ from draftledger.statistics.cells import Cells
 from draftledger.statistics.decision import aa_floor, minimum_detectable_effect, relative, speed_verdict
 from draftledger.statistics.intervals import Interval
 from draftledger.statistics.rows import Row
-from draftledger.statistics.scopes import ALL, Scopes
+from draftledger.statistics.scopes import ALL, Scopes, strata_roles
 from draftledger.statistics.study import Study
 from draftledger.statistics.timing_cube import Cube, Timing
 
@@ -129,7 +129,7 @@ class Speed:
     ) -> Row:
         layout = self.timing.layout
         checked = (f"positions:{arm}",) if arm in self.lossless and metric in SPEEDUPS else ()
-        strata = (f"rounds:{self.study.decision.baselines[0]}",) if scope in ("looped", "no-loops") else ()
+        strata = strata_roles(scope, self.study.decision.baselines[0])
         return self.study.row(
             metric,
             arm,
