@@ -5,7 +5,7 @@ import mlx.nn as nn
 import numpy as np
 
 from draftledger.drafters.base import Adapter
-from draftledger.drafters.block_lora import initial_weights
+from draftledger.drafters.block_lora import gated, initial_weights
 from draftledger.teacher.topk import encode
 from draftledger.training.data import Windows
 from targets import VOCABULARY
@@ -36,4 +36,4 @@ def noisy_weights(model: nn.Module, *, spread: float = 0.2) -> dict[str, mx.arra
 
 def noisy_adapter(model: nn.Module) -> Adapter:
     """The same as a drafter's adapter."""
-    return Adapter(noisy_weights(model), {"scale": 1.0})
+    return Adapter(gated(model, noisy_weights(model), scale=1.0, first=1), {"scale": 1.0})

@@ -7,7 +7,7 @@ from draftledger.decoding.clock import StageClock
 from draftledger.decoding.loop import Limits, Round, cut, decode
 from draftledger.decoding.mlx_lm import generate
 from draftledger.drafters.base import Adapter
-from draftledger.drafters.block_lora import BlockLora, initial_weights
+from draftledger.drafters.block_lora import BlockLora, gated, initial_weights
 from draftledger.drafters.lookup import Lookup
 from draftledger.drafters.oracle import Oracle
 from draftledger.models.state import TargetState
@@ -25,7 +25,9 @@ def drafters(name, state, ids, answer):
         return Lookup(ids.tolist(), ngram=1)
     weights = initial_weights(state.model, modules=["q_proj", "up_proj"], rank=4, key=mx.random.key(1))
     noisy = {key: mx.random.normal(value.shape, key=mx.random.key(2)) * 0.3 for key, value in weights.items()}
-    return BlockLora(state, Adapter(noisy, {"scale": 1.0}), noise=3, bound=VOCABULARY)
+    return BlockLora(
+        state, Adapter(gated(state.model, noisy, scale=1.0, first=1), {"scale": 1.0}), noise=3, bound=VOCABULARY
+    )
 
 
 def run(model, drafter_name, ids, *, k, limits, answer) -> list[Round]:

@@ -9,10 +9,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from draftledger.arrays import load_tensors
 from draftledger.decoding.clock import Clock
 from draftledger.decoding.loop import Limits, Round, decode
-from draftledger.drafters.base import Adapter, DraftContext, build
+from draftledger.drafters.base import Adapter, DraftContext, build, drafter_kind
 from draftledger.errors import CorruptError
 from draftledger.models.state import TargetState
 
@@ -36,18 +35,12 @@ def load_arm(name: str, settings: dict[str, Any], *, model: nn.Module, adapter: 
     drafter = settings.get("drafter")
     if drafter is None:
         return Arm(name, settings)
-    # By name, so that only arms of this kind are decoded again when its module is edited.
-    kind = import_module(f"draftledger.drafters.{drafter['kind']}")
+    kind = drafter_kind(drafter["kind"])
     if settings.get("untrained"):
-        key = mx.random.key(0)
-        weights = kind.initial_weights(model, modules=drafter["modules"], rank=drafter["rank"], key=key)
-    elif adapter is None:
+        return Arm(name, settings, kind.untrained(drafter, model=model))
+    if adapter is None:
         raise CorruptError(f"arm {name}: its adapter was not given; run the adapter rule")
-    else:
-        weights = load_tensors(adapter)
-    mx.eval(weights)
-    twin = kind.gated(model, weights, scale=drafter["scale"], first=1)
-    return Arm(name, settings, Adapter(weights, drafter, adapter, twin))
+    return Arm(name, settings, kind.load(drafter, adapter, model=model))
 
 
 def run_arm(
@@ -66,6 +59,6 @@ def run_arm(
         # By name, so that an edit of the other loop decodes no other arm again.
         yield from import_module("draftledger.decoding.mlx_lm").generate(model, ids, limits=limits)
         return
-    state = TargetState(model)
+    state = TargetState(model, taps=arm.adapter.taps if arm.adapter else ())
     context = DraftContext(arm.settings, state, tuple(prompt), noise, arm.adapter, answer)
     yield from decode(state, build(context), ids, k=arm.settings.get("k", 0), limits=limits, clock=clock)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -17,13 +16,15 @@ from draftledger.models.state import TargetState
 class Proposal:
     """Draft tokens after the anchor: ids [n] int32, maybe not yet evaluated.
 
-    `q` is the drafter's distribution [n, V] float32, or null when each token is certain (one-hot).
+    `q` is the distribution [n, C] float32 that each token was drawn from, or null when each is certain (one-hot).
+    Its columns are the ids in `candidates` [n, C] int32, or the whole vocabulary when that is null.
     `confidence` is the drafter's own guess [n] that each token will be accepted, or null.
     `forwards` counts the drafter's or target's forward passes spent on it.
     """
 
     tokens: mx.array
     q: mx.array | None = None
+    candidates: mx.array | None = None
     confidence: mx.array | None = None
     forwards: int = 0
 
@@ -65,22 +66,28 @@ class DraftContext:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """Trained weights of a drafter by tensor name, with the settings they were trained under.
+    """A drafter's trained module, built once so that no answer pays for it, and the settings it was trained under.
 
-    `twin` is the target with them in place, built once so that no answer pays for it.
+    For a block LoRA the module is the target's twin with the LoRA in place. `taps` are the target's layers whose
+    outputs the drafter hears.
     """
 
-    weights: dict[str, mx.array]
+    module: nn.Module
     spec: dict[str, Any]
-    path: Path | None = None
-    twin: nn.Module | None = None
+    taps: tuple[int, ...] = ()
 
 
 def build(context: DraftContext) -> Drafter:
     """Build the drafter of an arm's kind from the module of that name."""
-    kind = context.arm["kind"]
+    return drafter_kind(context.arm["kind"]).build(context)
+
+
+def drafter_kind(kind: str) -> Any:
+    """Return the module of a kind of drafter: `build`, and for trained kinds `load` and `untrained`.
+
+    It is imported by name, so that only arms of this kind are decoded again when its module is edited.
+    """
     try:
-        module = import_module(f"draftledger.drafters.{kind}")
+        return import_module(f"draftledger.drafters.{kind}")
     except ModuleNotFoundError:
         raise ConfigError(f"arms: unknown kind {kind}; see config/README.md for the kinds there are") from None
-    return module.build(context)

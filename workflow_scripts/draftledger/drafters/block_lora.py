@@ -1,11 +1,13 @@
 """Block-diffusion drafting by the target itself: a LoRA that only noise rows pass through (release A; Uno)."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
 
+from draftledger.arrays import load_tensors
 from draftledger.drafters.base import Adapter, DraftContext, Proposal
 from draftledger.errors import ConfigError, UnsupportedError
 from draftledger.models.state import TargetState
@@ -87,7 +89,7 @@ class BlockLora:
 
     def __init__(self, state: TargetState, adapter: Adapter | None, *, noise: int, bound: int) -> None:
         self.state, self.noise, self.bound = state, noise, bound
-        self.model = _twin(state.model, adapter) if adapter else state.model
+        self.model = adapter.module if adapter else state.model
 
     def append_context(self, ids: Sequence[int], taps: mx.array | None = None) -> None:
         """Nothing to hear: the context is the target's own cache."""
@@ -100,8 +102,20 @@ class BlockLora:
         return Proposal(mx.argmax(logits, axis=-1).astype(mx.int32), forwards=1)
 
 
-def _twin(model: nn.Module, adapter: Adapter) -> nn.Module:
-    return adapter.twin or gated(model, adapter.weights, scale=adapter.spec["scale"], first=1)
+def load(spec: dict[str, Any], path: Path, *, model: nn.Module) -> Adapter:
+    """Load a trained adapter file for this target."""
+    return _adapter(spec, load_tensors(path), model)
+
+
+def untrained(spec: dict[str, Any], *, model: nn.Module) -> Adapter:
+    """Return the control: a fresh adapter of the same shape, which changes nothing."""
+    weights = initial_weights(model, modules=spec["modules"], rank=spec["rank"], key=mx.random.key(0))
+    return _adapter(spec, weights, model)
+
+
+def _adapter(spec: dict[str, Any], weights: dict[str, mx.array], model: nn.Module) -> Adapter:
+    mx.eval(weights)
+    return Adapter(gated(model, weights, scale=spec["scale"], first=1), spec)
 
 
 def build(context: DraftContext) -> BlockLora:

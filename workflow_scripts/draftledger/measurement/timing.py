@@ -14,7 +14,6 @@ from tqdm import tqdm
 from draftledger.decoding.arms import Arm, load_arm, run_arm
 from draftledger.decoding.clock import StageClock
 from draftledger.decoding.loop import Limits
-from draftledger.drafters.block_lora import gated
 from draftledger.errors import CorruptError
 from draftledger.measurement.decoding import Question, known_answers, limits_of
 from draftledger.measurement.rows import answers
@@ -169,7 +168,7 @@ def cost_table(target: Target, questions: list[Question], arms: list[Arm]) -> pa
     models: dict[str, nn.Module] = {"verify": target.model}
     trained = next((arm.adapter for arm in arms if arm.adapter), None)
     if trained:
-        models["draft"] = gated(target.model, trained.weights, scale=trained.spec["scale"], first=1)
+        models["draft"] = trained.module
     rows = [
         {"kind": kind, "width": width, "milliseconds": _forward_ms(state, width, model)}
         for kind, model in models.items()

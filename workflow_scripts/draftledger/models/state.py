@@ -21,8 +21,8 @@ class TargetState:
     Raises UnsupportedError for a cache kind whose exact rollback is not known.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, *, taps: tuple[int, ...] = ()) -> None:
+        self.model, self.taps = model, taps
         self.caches: list[Any] = make_prompt_cache(model)
         self.length = 0
         self.replays = 0
