@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from draftledger.errors import ConfigError
 from draftledger.measurement.prompts import SPLITS, load_prompts
@@ -26,6 +27,21 @@ def test_the_default_prompts_cover_nine_categories_in_both_splits() -> None:
     assert len(prompts) >= 72
     assert all(per_cell[category, split] >= 4 for category, _ in per_cell for split in SPLITS)
     assert len({" ".join(prompt.text.split()[:3]).lower() for prompt in prompts}) == len(prompts)
+
+
+def test_the_drafting_prompts_have_twelve_report_prompts_a_kind_and_no_training_template() -> None:
+    prompts = load_prompts(SHIPPED / "drafting.jsonl", split=None)
+    per_kind = Counter(prompt.category for prompt in prompts if prompt.split == "report")
+    assert set(per_kind) == {"chat", "code", "maths", "prose"}
+    assert min(per_kind.values()) >= 12
+    templates = yaml.safe_load((SHIPPED.parent / "questions.yaml").read_text())["kinds"]
+    asked = {run for texts in templates.values() for text in texts for run in _runs(text)}
+    assert not [prompt.id for prompt in prompts if _runs(prompt.text) & asked]
+
+
+def _runs(text: str, words: int = 5) -> set[tuple[str, ...]]:
+    split = text.lower().split()
+    return {tuple(split[at : at + words]) for at in range(len(split) - words + 1)}
 
 
 def test_the_tiny_prompts_begin_documents_of_the_grammar() -> None:

@@ -17,6 +17,8 @@ SCHEMA = pa.schema(
         pa.field("document", pa.string(), nullable=False),
         pa.field("start", pa.int32(), nullable=False),
         pa.field("tokens", pa.list_(pa.int32()), nullable=False),
+        pa.field("first", pa.int32(), nullable=False),
+        pa.field("valid", pa.int32(), nullable=False),
     ]
 )
 DEFAULT_RULE = OverlapRule()
@@ -52,7 +54,8 @@ def cut_windows(
 
     Returns:
         Tables `train` and `validation` (window int32, document string, start int32, tokens list<int32>
-        `[length]`) with counts in the metadata, and `overlap` (see `overlap_table`).
+        `[length]`; the tokens from `first` on are supervised, those from `valid` on are padding) with counts
+        in the metadata, and `overlap` (see `overlap_table`).
 
     Raises:
         ConfigError: a size is not positive, or the text holds too few windows.
@@ -82,9 +85,13 @@ def _split(documents: pa.Table, *, share: float, seed: int) -> dict[str, Pairs]:
     sides: dict[str, Pairs] = {"train": [], "validation": []}
     pairs = zip(documents["id"].to_pylist(), documents["text"].to_pylist(), strict=True)
     for identity, text in sorted(pairs, key=lambda pair: (_key(seed, "order", pair[0]), pair[0])):
-        side = "validation" if _key(seed, "split", identity) < share * 2**64 else "train"
-        sides[side].append((identity, text))
+        sides[document_side(identity, share=share, seed=seed)].append((identity, text))
     return sides
+
+
+def document_side(identity: str, *, share: float, seed: int) -> str:
+    """Return the split of a document: a keyed hash of its id sends the share `share` to validation."""
+    return "validation" if _key(seed, "split", identity) < share * 2**64 else "train"
 
 
 class _Source:
@@ -162,5 +169,7 @@ def _table(windows: list[Window]) -> pa.Table:
         "document": [window.document for window in windows],
         "start": [window.start for window in windows],
         "tokens": [window.tokens for window in windows],
+        "first": [0] * len(windows),
+        "valid": [len(window.tokens) for window in windows],
     }
     return pa.table({name: list(values) for name, values in columns.items()}, schema=SCHEMA)
