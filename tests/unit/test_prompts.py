@@ -34,7 +34,7 @@ def test_the_drafting_prompts_have_twelve_report_prompts_a_kind_and_no_training_
     per_kind = Counter(prompt.category for prompt in prompts if prompt.split == "report")
     assert set(per_kind) == {"chat", "code", "maths", "prose"}
     assert min(per_kind.values()) >= 12
-    templates = yaml.safe_load((SHIPPED.parent / "questions.yaml").read_text())["kinds"]
+    templates = yaml.safe_load((SHIPPED.parent / "questions" / "default.yaml").read_text())["kinds"]
     asked = {run for texts in templates.values() for text in texts for run in _runs(text)}
     assert not [prompt.id for prompt in prompts if _runs(prompt.text) & asked]
 

@@ -10,7 +10,7 @@ import yaml
 from draftledger.corpus.questions import SLOT, Questions, slots_of
 from draftledger.errors import ConfigError
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "config" / "questions.yaml"
+TEMPLATES = Path(__file__).resolve().parents[2] / "config" / "questions" / "default.yaml"
 LISTS = {"noun": "words/noun*", "adjective": "words/adjective*", "verb": "words/verb*"}
 MODULE = '''
 class Box:
