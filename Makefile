@@ -3,10 +3,10 @@ SHELL := /usr/bin/env bash -euo pipefail
 RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help env summary tiny test report bench clean
+.PHONY: help env summary tiny test test-faults report bench clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
 env: ## .venv from the hash lock of this machine (PYTHON=, DRAFTLEDGER_BACKEND= overrule)
 	@bash envs/setup.sh
@@ -23,6 +23,9 @@ report: env ## results/report.html
 
 test: ## every check (.ci/run is this)
 	@bash tests/run.sh
+
+test-faults: env ## every fault at every place that tests/faults knows, within 15 minutes
+	@DRAFTLEDGER_FAULTS=all $(RUN) pytest -s tests/faults
 
 bench: env ## every benchmark in benchmarks/
 	@for file in benchmarks/[!_]*.py; do \

@@ -12,9 +12,10 @@ if str(SCRIPTS) not in sys.path:
 
 from draftledger.config import check_config
 from draftledger.errors import DraftledgerError
+from draftledger.jobs import figures, jobs
 from draftledger.plan import Plan
 from draftledger.provenance.digest import canonical_json, digest, file_digest
-from draftledger.provenance.glance import glance
+from draftledger.provenance.outlook import status
 
 try:
     check_config(config, HOME / "config" / "config.schema.yaml")
@@ -30,10 +31,10 @@ TARGET_SOURCES = [f"{R}/environment.json", f"{R}/corpus/documents.parquet"] * (c
 BASE = [*PLAN.model(), f"{R}/environment.json"]
 WINDOWS = [f"{R}/windows/train.parquet", f"{R}/windows/validation.parquet"]
 COSTS = [path.replace(".parquet", ".cost.parquet") for path in PLAN.sessions()]
-HISTORIES = [path.replace("adapter.safetensors", "history.parquet") for path in PLAN.adapters()]
+HISTORIES = PLAN.histories()
 POSITIONS = [path.replace("rounds.parquet", "positions.parquet") for path in PLAN.all_rounds()]
 ROWS = [*PLAN.all_rounds(), *POSITIONS, *PLAN.sessions()]
-FIGURES = [f"{R}/figures/{name}.svg" for name in ("speedup", "survival", "categories", "cycle", "cost", "learning")]
+FIGURES = figures(PLAN)
 ENV = HOME / "envs" / "cpu.yaml"
 PROMPTS = config["decode"]["prompts"]
 DECISION = "config/decision.yaml"
@@ -97,8 +98,7 @@ def spec(stage, **where):
 
 def decode_sources(wildcards):
     """Return what an arm's decoding reads beyond the target: its adapter, and the baseline's answers."""
-    drafter = PLAN.trained(wildcards.arm)
-    adapter = [PLAN.adapter(drafter, wildcards.draw)] if drafter else []
+    adapter = PLAN.arm_adapter(wildcards.arm, wildcards.draw)
     return adapter + ([] if wildcards.arm == "ar" else [PLAN.rounds("ar", "shared")])
 
 
@@ -128,6 +128,11 @@ def timing_manifests(wildcards):
     return manifests(*timing_sources(wildcards))
 
 
+def adapter_sources(wildcards):
+    """Return the local files of a published drafter; none when it comes from the hub."""
+    return payloads(*PLAN.adapter_sources(wildcards.drafter))
+
+
 def adapter_code(wildcards):
     """Return the digest of the code that trains a drafter's kind."""
     return PLAN.code("adapter", kinds=(config["drafters"][wildcards.drafter]["kind"],))
@@ -138,4 +143,4 @@ def decode_code(wildcards):
     return PLAN.code("decode", kinds=(config["arms"][wildcards.arm]["kind"],))
 
 
-print(glance(PLAN.evidence()).line(), file=sys.stderr)
+print(status(list(jobs(PLAN)), root=R, store=Path(STORE)), file=sys.stderr)

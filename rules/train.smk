@@ -19,3 +19,22 @@ rule adapter:
         code=adapter_code,
     shell:
         CALL
+
+
+rule published:
+    """A published drafter's weights, checked against their digest and layout, their tensors as they are."""
+    input:
+        script=script("published"),
+        sources=adapter_sources,
+    output:
+        made(f"{R}/adapters/{{drafter}}/published/adapter.safetensors"),
+    log:
+        f"logs/{R}/adapters/{{drafter}}/published.log",
+    conda:
+        ENV
+    params:
+        spec=lambda wc: spec("published", drafter=wc.drafter),
+        code=PLAN.code("published"),
+        sources=lambda wc: PLAN.adapter_listing(wc.drafter),
+    shell:
+        CALL

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from draftledger.provenance.manifest import read_manifest, verified
 from draftledger.provenance.recipe import Input, Recipe
-from draftledger.provenance.store import Stage, Store, stage
+from draftledger.provenance.stage import Stage, stage
+from draftledger.provenance.store import Store
 
 
 class Bench:

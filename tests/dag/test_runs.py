@@ -1,4 +1,4 @@
-"""What a re-run really computes, what it takes from the store, and that the same recipe gives the same content."""
+"""What a re-run refuses, who may run it, and that the same recipe gives the same content."""
 
 import json
 import shutil
@@ -7,46 +7,9 @@ import subprocess
 import pytest
 
 NANO = "config/nano.yaml"
-# Probes look anew whenever they run; every other stage may be a hit.
-PROBES = {"SHA256SUMS", "environment.json"}
 SUMMARY = "results/nano/summary.parquet"
 REPEATABLE = ("environment.json", "corpus/", "model/", "windows/", "teacher/", "decode/")
 WITHOUT_OVERRIDE = ["--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
-
-
-def done_since(work, marks) -> tuple[set[str], set[str]]:
-    """Return the artefacts computed and those taken from the store since `marks`."""
-    records, now = work.records(), work.marks()
-    ran = {name for name in records if marks.get(name) != now[name]}
-    hits = {name for name in ran if records[name]["hit"]}
-    return ran - hits, hits
-
-
-def test_a_setting_switched_there_and_back_computes_nothing_the_second_time(work):
-    root, marks = (work.results / "SHA256SUMS").read_bytes(), work.marks()
-    adapter = "adapters/block_lora/seed1-launch0/adapter.safetensors"
-    work.edit(NANO, "    steps: 4", "    steps: 5")
-    work.run("-j1", f"results/nano/{adapter}.manifest.json")
-    computed, hits = done_since(work, marks)
-    assert computed == {adapter, adapter.replace("adapter.safetensors", "history.parquet")}
-    assert hits == set()
-    marks = work.marks()
-    work.edit(NANO, "    steps: 5", "    steps: 4")
-    work.run("-j2")
-    computed, hits = done_since(work, marks)
-    assert computed <= PROBES
-    assert {adapter, "decode/block_lora/seed1-launch0/rounds.parquet", "summary.parquet", "report.html"} <= hits
-    assert (work.results / "SHA256SUMS").read_bytes() == root
-    assert work.planned() == set()
-
-
-def test_a_deleted_payload_comes_back_from_the_store(work):
-    payload = work.results / "decode" / "lookup" / "shared" / "rounds.parquet"
-    bytes_before, marks = payload.read_bytes(), work.marks()
-    payload.unlink()
-    work.run("-j1", "results/nano/decode/lookup/shared/rounds.parquet")
-    assert done_since(work, marks) == (set(), {f"decode/lookup/shared/{n}.parquet" for n in ("rounds", "positions")})
-    assert payload.read_bytes() == bytes_before
 
 
 def test_a_damaged_payload_is_refused_by_the_stage_that_would_read_it(work):
@@ -54,7 +17,7 @@ def test_a_damaged_payload_is_refused_by_the_stage_that_would_read_it(work):
     payload.write_bytes(payload.read_bytes()[:-1] + b"\x00")
     work.edit(NANO, "bootstrap: 200", "bootstrap: 300")
     told = work.run("-j1", SUMMARY, check=False)
-    assert "1 changed since written: results/nano/timing/seed1-launch0/session1.parquet" in told
+    assert "1 changed since it was written: results/nano/timing/seed1-launch0/session1.parquet" in told
     assert "session1.parquet: differs from its manifest; delete both and run its rule again" in told
     assert "Traceback" not in told
 
@@ -67,15 +30,11 @@ def test_a_user_without_override_of_permissions_can_run_again(work):
     marks = work.marks()
     work.edit(NANO, "bootstrap: 200", "bootstrap: 300")
     work.run("-j1", SUMMARY, prefix=prefix)
-    assert done_since(work, marks) == ({"summary.parquet", "summary.tsv", "summary.html"}, set())
+    assert work.done_since(marks) == ({"summary.parquet", "summary.tsv", "summary.html"}, set())
 
 
 def recipes(work) -> dict[str, str]:
-    suffix = ".recipe.json"
-    return {
-        path.relative_to(work.results).as_posix().removesuffix(suffix): json.loads(path.read_text())["key"]
-        for path in work.results.rglob(f"*{suffix}")
-    }
+    return {name: json.loads(path.read_text())["key"] for name, path in work.files(".recipe.json")}
 
 
 def test_one_job_at_a_time_gives_the_same_content_as_two(finished, clone):

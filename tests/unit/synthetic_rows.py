@@ -44,7 +44,8 @@ def answer(arm: str, seed: int | None, prompt: str) -> list[Row]:
         draft = [7] * (0 if prefill else offered + free)
         rows.append(
             known
-            | {"round": len(rows) - 1, "anchor": 0, "free": 0 if prefill else free, "draft": draft}
+            | {"round": len(rows) - 1, "anchor": 0, "draft": draft}
+            | {name: 0 if prefill else free for name in ("free", "free_accepted")}
             | {"offered": offered, "accepted": accepted, "committed": committed, "truncated": len(committed) < length}
             | {"draft_forwards": int(bool(draft)), "verify_forwards": 1, "replay_forwards": 0, "stop": None}
         )

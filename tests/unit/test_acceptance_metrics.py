@@ -109,7 +109,12 @@ def test_loop_fraction_agrees_with_a_search(tokens: list[int], ngram: int) -> No
 
 def table(**changes: list) -> pa.Table:
     columns = {"round": [-1, 0], "free": [0, 0], "draft": [[], [5, 6]], "offered": [0, 2], "accepted": [0, 1]}
-    columns |= {"committed": [[3], [5, 9]], "draft_forwards": [0, 1], "verify_forwards": [1, 1]}
+    columns |= {
+        "committed": [[3], [5, 9]],
+        "free_accepted": [0, 0],
+        "draft_forwards": [0, 1],
+        "verify_forwards": [1, 1],
+    }
     return pa.table(columns | {"replay_forwards": [0, 1]} | changes)
 
 
@@ -118,6 +123,12 @@ def test_rounds_are_read_from_a_table() -> None:
     assert rounds.forwards.tolist() == [1, 3]
     assert rounds.emitted.tolist() == [1, 2]
     assert pooled(metrics.tokens_per_forward(rounds)) == 3 / 4
+
+
+def test_a_round_that_lost_its_free_token_tests_no_slot() -> None:
+    lost = Rounds.from_table(table(free=[0, 1], offered=[0, 0], accepted=[0, 0]))
+    assert pooled(metrics.survival_joint(lost, 1)) is None
+    assert pooled(metrics.accepted_per_round(lost)) == 0
 
 
 @pytest.mark.parametrize(

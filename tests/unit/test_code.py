@@ -1,5 +1,7 @@
 """The digest of a stage's code: what it runs counts, how that is written or explained does not."""
 
+import ast
+import hashlib
 import json
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from draftledger.errors import ConfigError
 from draftledger.provenance.code import accepted, code_digest, resolve
+from draftledger.provenance.syntax import form
 
 SCRIPT = '''"""A stage."""
 
@@ -125,6 +128,70 @@ def test_modules_that_import_each_other_are_digested(digest_of):
 def test_the_digest_does_not_depend_on_the_folder_or_the_order_of_entries(digest_of):
     one, other = ("stage.py", "draftledger/unused.py"), ("draftledger/unused.py", "stage.py")
     assert digest_of(entries=one) == digest_of(entries=other)
+
+
+# --- the same under every Python -------------------------------------------------------------------------------------
+
+EVERYTHING = '''"""Docstring."""
+from __future__ import annotations
+import os as o, sys
+
+
+class A(dict, metaclass=type):
+    """Docstring."""
+
+
+@o.wraps(len)
+async def f(a, /, b: int = -1, *args: "x", c=None, **kwargs) -> list[int]:
+    """Docstring."""
+    global g
+    x: float = 1e-9
+    if (n := a[1:2, ...]) and not b or a is None:
+        return f"{a!r:>{b}.{c}f}é\\n{b}" f"{x:}" "" u"u" r"\\d"[1:], b"\\x00"
+    try:
+        async with a as b, c: pass
+    except* (ValueError, KeyError) as error: raise x from error
+    else: del a.b, x
+    finally: await a
+    match a:
+        case [1, {"k": v, **r}, *_] | A(x=0) if v: ...
+        case None | -1.5j: yield
+    while 1_000 < 0x10 <= b: x = lambda *, k=1: k; continue
+    else: print(*[i async for i in a if i], **{**b, "\u0378": {1, 2}}, end=1_0.0)
+'''
+
+
+def test_the_form_of_a_source_is_the_same_under_every_python():
+    """The value was computed under 3.11, 3.12 and 3.13, whose `ast.dump` differ."""
+    text = form(ast.parse(EVERYTHING))
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "6cf974fde078c5f22147cf415dd37ea6a9c8c71f7cd3cf65ea9c4481dd2c627d"
+    )
+    assert "Docstring" not in text
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("x = 'a' 'b'", 'x = "ab"', True),
+        ("x = u'a'", "x = 'a'", True),
+        ("x = 0x10", "x = 16", True),
+        ("class A:\n  'why'", "class A: pass", True),
+        ("x = None", "x = ...", False),
+        ("x = 1", "x = True", False),
+        ("x = 1", "x = 1.0", False),
+        ("x = 'a'", "x = b'a'", False),
+        ("def f(a, b): 0", "def f(a, *, b): 0", False),
+        ("def f(): return", "def f(): return None", False),
+        ("x = f'{a}'", "x = f'{a!r}'", False),
+        ("x = ''", "x = 'a'", False),
+        ("'a'\n'b'", "'c'\n'b'", True),
+        ("x = 1\n'a'", "x = 1\n'b'", False),
+    ],
+)
+def test_forms_are_equal_when_sources_do_the_same(one, other, equal):
+    assert (form(ast.parse(one)) == form(ast.parse(other))) is equal
 
 
 # --- accepted edits --------------------------------------------------------------------------------------------------

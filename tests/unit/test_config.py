@@ -12,9 +12,10 @@ from draftledger.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "config" / "config.schema.yaml"
-CONFIGS = [path for path in sorted(ROOT.glob("config/*.yaml")) if path.stem not in ("decision", "config.schema")]
+CONFIGS = [path for path in sorted(ROOT.glob("config/*.yaml")) if re.search(r"^experiment:", path.read_text(), re.M)]
 NANO = yaml.safe_load((ROOT / "config" / "nano.yaml").read_text())
 DRAFTER = NANO["drafters"]["block_lora"]
+SHAPE = {"layers": 1, "heads": 2, "inner": 8, "block": 4, "taps": 2, "attention": "full", "mask_id": 3}
 ABSENT = object()
 
 
@@ -70,7 +71,7 @@ FAULTS = {
     "unknown kind of arm": (
         "arms.lookup.kind",
         "lokup",
-        "config, arms.lookup: kind 'lokup' is unknown; use one of ar, mlx_lm_ar, lookup, oracle, block_lora",
+        "config, arms.lookup: kind 'lokup' is unknown; use one of ar, mlx_lm_ar, lookup, oracle, block_lora, dflash",
     ),
     "unknown kind of target": (
         "target.kind",
@@ -90,6 +91,16 @@ FAULTS = {
         "config, arms.block_lora.control: 'other' is not there; use one of ar, ar_twin",
     ),
     "twin of no arm": ("arms.ar_twin.twin_of", "other", "config, arms.ar_twin.twin_of: 'other' is not there; use one"),
+    "shape that is not trained": (
+        "drafters.block_lora",
+        {"kind": "dspark", "shape": SHAPE},
+        "config, arms.block_lora: kind 'block_lora', but its drafter 'block_lora' is of kind dspark",
+    ),
+    "another kind's setting": (
+        "drafters.block_lora",
+        {"kind": "dflash", "shape": {**SHAPE, "markov_rank": 4}},
+        "config, drafters.block_lora.shape: unknown key markov_rank; use one of layers, heads, kv_heads, head_dim",
+    ),
     "missing baseline": ("arms.ar", ABSENT, "config, arms: ar missing; see config/README.md"),
     "baseline of another kind": (
         "arms.ar",
@@ -111,6 +122,31 @@ FAULTS = {
         "drafters.block_lora.batch",
         5,
         "config, drafters.block_lora.batch: more than the 4 validation windows; lower it",
+    ),
+    "arm of another kind than its drafter": (
+        "arms.block_lora",
+        {"kind": "dflash", "k": 0, "drafter": "block_lora"},
+        "config, arms.block_lora: kind 'dflash', but its drafter 'block_lora' is of kind block_lora",
+    ),
+    "published drafter of an unknown kind": (
+        "drafters.block_lora",
+        {"kind": "eagle", "adapter": {"path": "x"}},
+        "config, drafters.block_lora: kind 'eagle' is unknown; use one of block_lora, dflash, dflash2, dspark",
+    ),
+    "published drafter with a training setting": (
+        "drafters.block_lora",
+        {"kind": "dflash", "steps": 3, "adapter": {"path": "x"}},
+        "config, drafters.block_lora: unknown key steps; use one of kind, adapter, bits, group_size",
+    ),
+    "published drafter on a branch": (
+        "drafters.block_lora",
+        {"kind": "dflash", "adapter": {"repo": "a/b", "revision": "main"}},
+        "config, drafters.block_lora.adapter.revision: 'main' does not match",
+    ),
+    "training without a teacher": (
+        "teacher",
+        ABSENT,
+        "config, the top level: teacher missing, and drafters.block_lora is trained; see config/README.md",
     ),
     "missing block": ("statistics", ABSENT, "config, the top level: statistics missing; see config/README.md"),
     "missing key": ("decode.noise", ABSENT, "config, decode: noise missing; see config/README.md"),
@@ -137,6 +173,18 @@ def test_a_hub_model_needs_its_revision():
     assert told(changed("target", {"kind": "hub", "repo": "a/b"})) == (
         "config, target: revision missing; see config/README.md"
     )
+
+
+def test_what_only_training_reads_may_be_left_out_when_nothing_is_trained():
+    config = changed("drafters", {"published": {"kind": "dflash", "adapter": {"path": "x"}}})
+    config["arms"] = {"ar": {"kind": "ar"}, "dflash": {"kind": "dflash", "k": 0, "drafter": "published"}}
+    config["timing"]["arms"] = ["ar", "dflash"]
+    config["target"] = {"kind": "local", "path": "x"}
+    for name in ("corpus", "windows", "teacher", "seeds", "launches"):
+        del config[name]
+    check_config(config, SCHEMA)
+    config["target"] = NANO["target"]
+    assert told(config) == "config, the top level: corpus missing, and target is trained; see config/README.md"
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -182,3 +230,25 @@ def test_every_setting_stands_in_a_shipped_config_or_is_described():
         name for name, _ in settings(schema) if re.split(r"[.:]", name)[-1] not in shown and name not in described
     ]
     assert missing == []
+
+
+def test_exact_answers_are_greedy_float32_ones():
+    exact = changed("decode.exact", True)
+    check_config(exact, SCHEMA)
+    check_config(changed("decode.sampling", {"temperature": 0.7, "top_p": 0.9}), SCHEMA)
+    assert told(changed("decode.sampling", {"temperature": 1}, exact)).startswith("config, decode.exact: only greedy")
+    assert told(changed("runtime.dtype", "bfloat16", exact)).startswith("config, decode.exact: needs runtime.dtype")
+    assert told(changed("decode.sampling", {"temperature": 0})).startswith("config, decode.sampling.temperature: 0")
+    assert told(changed("decode.sampling", {})).startswith("config, decode.sampling: temperature missing")
+
+
+def test_a_shaped_drafter_needs_no_corpus_and_only_untrained_arms_decode_with_it():
+    shaped = changed("drafters", {"spark": {"kind": "dspark", "shape": {**SHAPE, "markov_rank": 4}}})
+    arm = {"kind": "dspark", "k": 0, "drafter": "spark"}
+    shaped["arms"] = {"ar": NANO["arms"]["ar"], "spark": {**arm, "untrained": True}}
+    shaped["timing"]["arms"] = ["ar"]
+    for name in ("windows", "teacher", "seeds", "launches"):
+        del shaped[name]
+    check_config(shaped, SCHEMA)
+    message = "config, arms.spark: a dspark drafter is not trained here; use adapter, or untrained: true"
+    assert told(changed("arms.spark", arm, shaped)) == message

@@ -117,6 +117,31 @@ def test_a_file_written_by_mlx_has_a_digest_per_tensor(tmp_path):
     assert file_digest(tmp_path / "one.safetensors") != file_digest(tmp_path / "two.safetensors")
 
 
+def test_bfloat16_counts_by_its_words_and_memory_layout_does_not(tmp_path):
+    """A tensor is digested as evaluated, contiguous bytes; two words that print alike are two contents."""
+    import mlx.core as mx
+
+    words = mx.array([[0x3F80, 0x3F81, 0x7FC0], [0x0000, 0x8000, 0x7FC1]], dtype=mx.uint16)
+    plain = mx.view(words, mx.bfloat16)
+    same = {
+        "plain": plain,
+        "transposed": mx.transpose(mx.contiguous(mx.transpose(plain))),
+        "not evaluated": mx.concatenate([plain[:1], plain[1:]]),
+        "sliced": mx.concatenate([plain, plain], axis=1)[:, :3],
+    }
+    found = set()
+    for name, array in same.items():
+        mx.save_safetensors(str(tmp_path / f"{name}.safetensors"), {"w": array})
+        found.add(content_digest(tmp_path / f"{name}.safetensors"))
+    by_hand = tensors(tmp_path / "hand.safetensors", {"w": ("BF16", [2, 3], bytes(memoryview(words)))})
+    assert found == {content_digest(by_hand)}
+    for place in range(6):
+        data = bytearray(memoryview(words))
+        data[2 * place] ^= 1
+        other = tensors(tmp_path / "other.safetensors", {"w": ("BF16", [2, 3], bytes(data))})
+        assert content_digest(other) not in found
+
+
 HOSTILE = {
     "empty": b"",
     "short": b"\x01\x02",
@@ -186,12 +211,16 @@ def table(path: Path, columns=ROWS, *, counts=None, dictionary=False, order=None
         {"dictionary": True},
         {"use_dictionary": False, "version": "1.0"},
         {"data_page_size": 1, "write_statistics": False},
+        {"use_compliant_nested_type": False},
+        {"store_schema": False},
+        {"compression": "gzip", "data_page_version": "2.0", "version": "2.4", "row_group_size": 2},
+        {"types": {"number": pa.int32(), "name": pa.large_string(), "list": pa.large_list(pa.int64())}},
     ],
     ids=str,
 )
 def test_the_encoding_and_the_order_of_rows_do_not_count(tmp_path, encoding):
     plain = table(tmp_path / "a.parquet", types={"number": pa.int32()})
-    other = table(tmp_path / "b.parquet", types={"number": pa.int32()}, **encoding)
+    other = table(tmp_path / "b.parquet", **{"types": {"number": pa.int32()}, **encoding})
     assert content_digest(plain) == content_digest(other)
 
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from draftledger.provenance.glance import Glance, glance
-from draftledger.provenance.manifest import describe, manifest_path, write_manifest
+from draftledger.provenance.glance import Glance, Seen, glance
+from draftledger.provenance.manifest import describe, manifest_path, read_manifest, write_manifest
 
 
 @pytest.fixture
@@ -17,8 +17,7 @@ def payload(tmp_path):
 
 
 def state(payload) -> str:
-    seen = glance([str(payload)])
-    return "absent" if seen.absent else "changed" if seen.changed else "ok"
+    return glance([str(payload)]).seen[str(payload)].state
 
 
 def test_a_payload_as_written_is_ok(payload):
@@ -59,7 +58,22 @@ def test_nothing_is_written(payload):
     assert {path.name: path.stat().st_mtime_ns for path in payload.parent.iterdir()} == before
 
 
+def test_the_content_of_what_is_as_written_is_known(payload):
+    assert glance([str(payload)]).seen[str(payload)].content == read_manifest(payload).content
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", "null", "[" * 100_000])
+def test_an_unreadable_manifest_is_a_change(payload, text):
+    manifest_path(payload).write_text(text)
+    assert state(payload) == "changed"
+
+
+def line(**states) -> str:
+    return Glance({path: Seen(state) for path, state in states.items()}).line()
+
+
 def test_the_line_counts_and_names_the_first_three():
-    assert Glance(9, ("x",), ()).line() == "ledger: 9 artefacts, 1 absent, 0 changed since written"
-    seen = Glance(9, (), ("a", "b", "c", "d"))
-    assert seen.line() == "ledger: 9 artefacts, 0 absent, 4 changed since written: a, b, c …"
+    assert line(a="ok", b="absent") == "ledger: 2 artefacts, 1 absent, 0 changed"
+    assert line(a="changed") == "ledger: 1 artefacts, 0 absent, 1 changed since it was written: a"
+    four = line(**dict.fromkeys("abcd", "changed"))
+    assert four == "ledger: 4 artefacts, 0 absent, 4 changed since they were written: a, b, c …"

@@ -121,6 +121,7 @@ def test_rounds_close_and_agree_with_positions(bench, arm):
     assert emitted == positions["token"].to_pylist()
     for row in rounds.to_pylist():
         assert row["offered"] == len(row["draft"]) - row["free"]
+        assert row["free_accepted"] == row["free"]
         assert 0 <= row["accepted"] <= row["offered"]
         full = 1 if row["round"] == -1 else row["accepted"] + 1 + row["free"]
         assert row["truncated"] == (len(row["committed"]) < full)
@@ -137,7 +138,7 @@ def test_the_oracle_needs_the_baselines_answers(tmp_path):
 
 
 def test_a_round_row_has_the_schemas_fields():
-    row = round_row(Round(2, 9, (1, 2, 3), 1, 1, (1, 2, 8), False, 1, 0, "eos"))
+    row = round_row(Round(2, 9, (1, 2, 3), 1, 1, 1, (1, 2, 8), False, 1, 0, "eos"))
     assert set(row) == set(ROUNDS.names) - {"arm", "seed", "launch", "prompt", "category", "noise"}
     assert (row["offered"], row["draft"], row["stop"]) == (2, [1, 2, 3], "eos")
 

@@ -11,12 +11,18 @@ from draftledger.plan import Plan, software
 from draftledger.provenance.digest import canonical_json
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = sorted(ROOT.glob("config/*.yaml"))
-CONFIGS = [path for path in SHIPPED if path.stem not in ("decision", "config.schema")]
+CONFIGS = [path for path in sorted(ROOT.glob("config/*.yaml")) if "experiment" in yaml.safe_load(path.read_text())]
 KINDS = ("ar", "mlx_lm_ar", "lookup", "oracle", "block_lora")
 
+RELEASED = ("kind", "rank", "scale", "modules", "noise_bound")
 NANO = yaml.safe_load((ROOT / "config" / "nano.yaml").read_text())
 NANO["drafters"]["other"] = copy.deepcopy(NANO["drafters"]["block_lora"])
+NANO["drafters"]["released"] = {
+    **{key: NANO["drafters"]["block_lora"][key] for key in RELEASED},
+    "adapter": {"path": "released.safetensors", "sha256": "0" * 64},
+}
+NANO["arms"]["released"] = {"kind": "block_lora", "k": 2, "drafter": "released"}
+NANO["timing"]["arms"].append("released")
 
 ARMS = " ".join(f"decode:{arm}" for arm in NANO["arms"])
 SHAPE = "adapter:block_lora decode:block_lora decode:untrained timing"
@@ -32,6 +38,8 @@ DECIDES = {
     "drafters.block_lora": "adapter:block_lora",
     **{f"drafters.block_lora.{key}": SHAPE for key in ("kind", "rank", "scale", "modules", "noise_bound")},
     "drafters.other": "adapter:other",
+    "drafters.released.adapter": "published:released",
+    **{f"drafters.released.{key}": "published:released decode:released timing" for key in RELEASED},
     **{f"arms.{arm}": f"decode:{arm} timing summary" for arm in NANO["arms"]},
     "arms.untrained": "decode:untrained summary",
     "arms.ar_twin.twin_of": "summary",
@@ -46,7 +54,7 @@ DECIDES = {
     "statistics": "summary",
 }
 # Values that must stay among those that exist.
-INSTEAD = {"float32": "bfloat16", "block_lora": "other"}
+INSTEAD = {"float32": "bfloat16", "block_lora": "other", "released": "other"}
 
 
 def leaves(value, path=()):
@@ -86,7 +94,8 @@ def specs(config) -> dict[str, bytes]:
     found["teacher"] = [
         plan.spec("teacher", split=s, shard=n) for s, n in product(("train", "validation"), ("0000", "0001"))
     ]
-    for name in config["drafters"]:
+    found["published:released"] = [plan.spec("published", drafter="released")]
+    for name in ("block_lora", "other"):
         found[f"adapter:{name}"] = [plan.spec("adapter", drafter=name, seed=s, launch="0") for s in "12"]
     for name in config["arms"]:
         found[f"decode:{name}"] = [plan.spec("decode", arm=name, draw=d) for d in ("shared", "seed1-launch0")]
@@ -124,6 +133,32 @@ def test_every_artefact_of_a_shipped_config_has_one_place(path):
     assert all(name.startswith(plan.root + "/") for name in evidence)
     assert set(plan.adapters()) >= {a for draw in plan.draws for a in plan.timed_adapters(draw)}
     assert set(plan.all_rounds()) >= {r for draw in plan.draws for r in plan.timed_rounds(draw)}
+
+
+def test_a_published_drafter_has_no_seed_and_its_arms_decode_once():
+    plan = Plan(NANO, ROOT)
+    weights = "results/nano/adapters/released/published/adapter.safetensors"
+    assert plan.arm_draws("released") == ["shared"]
+    assert plan.arm_adapter("released", "shared") == plan.arm_adapter("released", "seed1-launch0") == [weights]
+    assert plan.adapters().count(weights) == 1
+    assert not any("released" in path for path in plan.histories())
+
+
+def test_nothing_that_only_training_reads_is_made_when_nothing_is_trained():
+    config = copy.deepcopy(NANO) | {"target": {"kind": "local", "path": "x"}}
+    for arm in ("block_lora", "untrained"):
+        del config["arms"][arm]
+    for name in ("block_lora", "other"):
+        del config["drafters"][name]
+    for name in ("corpus", "windows", "teacher", "seeds", "launches"):
+        del config[name]
+    config["timing"]["arms"] = ["ar", "released"]
+    plan = Plan(config, ROOT)
+    made = {path.removeprefix("results/nano/").split("/")[0] for path in plan.evidence()}
+    assert made.isdisjoint({"corpus", "windows", "teacher"})
+    assert plan.sessions() == ["results/nano/timing/shared/session1.parquet"]
+    assert plan.timed_rounds("shared")[1] == "results/nano/decode/released/shared/rounds.parquet"
+    assert plan.spec("timing", draw="shared", session="1")["seed"] is None
 
 
 def test_a_seed_adds_its_own_branch_and_nothing_else():

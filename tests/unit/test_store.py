@@ -129,11 +129,25 @@ def test_a_damaged_payload_is_placed_anew_from_a_whole_blob(bench):
 
 
 @pytest.mark.parametrize("how", [damage, Path.unlink])
-def test_a_damaged_blob_of_a_draw_comes_back_from_its_placed_copy(bench, how):
+@pytest.mark.parametrize("which", ["blob", "spare"])
+def test_a_damaged_copy_of_a_draw_comes_back_from_the_other(bench, which, how):
+    """Snakemake deletes outputs before it runs their job again, so the placed file cannot be what is left."""
     bench.run(nature="draw")
-    how(bench.blob())
+    sha256 = bench.blob().name
+    copy = getattr(bench.store, which)(sha256)
+    how(copy)
+    (bench.root / "a.txt").unlink()
     assert bench.run(nature="draw").hit
     assert bench.computed == 1
+    assert bench.text() == "payload of a.txt"
+    assert file_digest(copy) == sha256
+    assert not same_file(bench.store.blob(sha256), bench.store.spare(sha256))
+
+
+def test_a_lost_blob_comes_back_from_the_placed_file(bench):
+    bench.run()
+    bench.blob().unlink()
+    assert bench.run().hit
     assert file_digest(bench.blob()) == bench.blob().name
 
 
@@ -167,6 +181,8 @@ def same_file(one: Path, other: Path) -> bool:
 def test_repeatable_payloads_are_links_and_draws_are_copies(bench):
     bench.run()
     assert same_file(bench.root / "a.txt", bench.blob())
+    assert bench.run().hit
+    assert same_file(bench.root / "a.txt", bench.blob())
     bench.run("drawn", nature="draw", spec=2, name="b.txt")
     assert not same_file(bench.root / "b.txt", bench.blob("b.txt"))
 
@@ -184,7 +200,7 @@ def test_a_blob_that_is_linked_elsewhere_is_copied_and_keeps_that_time_stamp(ben
 
 def test_placing_a_linked_blob_again_makes_a_copy(bench):
     bench.run()
-    bench.store.place(bench.blob().name, bench.root / "again.txt", copy=False)
+    bench.store.place(bench.blob().name, bench.root / "again.txt", twice=False)
     assert not same_file(bench.root / "again.txt", bench.blob())
     assert (bench.root / "again.txt").read_text() == "payload of a.txt"
 

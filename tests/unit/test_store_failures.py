@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from draftledger.errors import CorruptError
 from draftledger.provenance.manifest import manifest_path
 from draftledger.provenance.recipe import Recipe
 from draftledger.provenance.scratch import scratch_folder
-from draftledger.provenance.store import Stage, stage
+from draftledger.provenance.stage import Stage, stage
 from store_bench import Bench
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow_scripts"
@@ -64,7 +65,7 @@ HOLD = """
     import sys, time
     from pathlib import Path
     from draftledger.provenance.scratch import scratch_folder
-    with scratch_folder(Path(sys.argv[1])) as folder:
+    with scratch_folder(Path(sys.argv[1]), sys.argv[2]) as folder:
         (folder / "half").write_text("x")
         print("ready", flush=True)
         time.sleep(60)
@@ -72,18 +73,46 @@ HOLD = """
 
 
 def test_scratch_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(tmp_path):
-    with child(HOLD, tmp_path) as killed, child(HOLD, tmp_path) as living:
+    with child(HOLD, tmp_path, Path("killed")) as killed, child(HOLD, tmp_path, Path("living")) as living:
         try:
             for process in (killed, living):
                 assert process.stdout.readline() == "ready\n"
             killed.send_signal(signal.SIGKILL)
             killed.wait()
-            assert len(list(tmp_path.iterdir())) == 2
-            with scratch_folder(tmp_path):
-                assert len(list(tmp_path.iterdir())) == 2  # the living one's and ours
-            assert len(list(tmp_path.rglob("half"))) == 1
+            names = {"living", "living.lock", "ours", "ours.lock"}
+            with scratch_folder(tmp_path, "ours"):
+                assert {path.name for path in tmp_path.iterdir()} == names
+            assert [path.parent.name for path in tmp_path.rglob("half")] == ["living"]
         finally:
             living.kill()
+
+
+def test_who_asks_for_scratch_in_use_says_so_waits_and_finds_it_empty(tmp_path):
+    with child(HOLD, tmp_path, Path("same")) as first, child(HOLD, tmp_path, Path("same")) as second:
+        try:
+            told = {process: process.stdout for process in (first, second)}
+            ready, _, _ = select.select(list(told.values()), [], [], 60)
+            holder, waiter = (first, second) if ready == [first.stdout] else (second, first)
+            assert "another process is at the same work; waiting" in waiter.stderr.readline()
+            holder.send_signal(signal.SIGKILL)
+            assert waiter.stdout.readline() == "ready\n"
+        finally:
+            first.kill()
+            second.kill()
+    with scratch_folder(tmp_path, "same") as folder:
+        assert list(folder.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_of_one_draw_are_not_the_next_draws(bench):
+    bench.run(nature="draw")
+    with pytest.raises(ValueError, match="stopped"):
+        bench.run(nature="draw", refresh=True, fail=True)
+    assert bench.found == []
+    assert bench.run(nature="draw").hit  # and the broken draw keeps its checkpoints
+    assert bench.run(nature="draw", refresh=True).draw == 1
+    assert bench.found == ["checkpoint"]
+    assert bench.leftovers() == []
 
 
 FULL = """

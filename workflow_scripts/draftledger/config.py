@@ -11,6 +11,8 @@ from jsonschema.exceptions import best_match
 
 from draftledger.errors import ConfigError
 
+TRAINING = ("corpus", "windows", "teacher", "seeds", "launches")
+
 
 def check_config(config: dict[str, Any], schema_path: Path) -> None:
     """Raise ConfigError, one line with what, where and what to do, at the first fault of a configuration."""
@@ -83,14 +85,60 @@ def _references(config: dict[str, Any]) -> Iterator[str]:
             yield f"config, timing.arms: {name!r} is no arm; use one of {', '.join(arms)}"
     if "ar" not in config["timing"]["arms"]:
         yield "config, timing.arms: the baseline `ar` is not timed; add it"
+    yield from _pairs(config)
+    yield from _exact_faults(config)
+    yield from _missing_blocks(config)
     yield from _drafter_faults(config)
 
 
+def _pairs(config: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong between an arm and its drafter."""
+    for name, arm in config["arms"].items():
+        drafter = config["drafters"].get(arm.get("drafter"))
+        if drafter is None:
+            continue
+        if drafter["kind"] != arm["kind"]:
+            other = f"its drafter {arm['drafter']!r} is of kind {drafter['kind']}"
+            yield f"config, arms.{name}: kind {arm['kind']!r}, but {other}"
+        if "shape" in drafter and not arm.get("untrained"):
+            yield f"config, arms.{name}: a {arm['kind']} drafter is not trained here; use adapter, or untrained: true"
+
+
+def _exact_faults(config: dict[str, Any]) -> Iterator[str]:
+    if not config["decode"].get("exact"):
+        return
+    if "sampling" in config["decode"]:
+        yield "config, decode.exact: only greedy decoding has one right answer; leave exact or sampling out"
+    if config["runtime"]["dtype"] != "float32":
+        yield "config, decode.exact: needs runtime.dtype float32; elsewhere most rows are near-ties"
+
+
+def _is_trained(drafter: dict[str, Any]) -> bool:
+    return "adapter" not in drafter and "shape" not in drafter
+
+
+def _missing_blocks(config: dict[str, Any]) -> Iterator[str]:
+    """What only training reads may be left out when every drafter is published."""
+    trained = next((name for name, drafter in config["drafters"].items() if _is_trained(drafter)), None)
+    needed = {name: f"drafters.{trained}" for name in TRAINING} if trained else {}
+    if config["target"]["kind"] == "tiny":
+        needed["corpus"] = "target"
+    for name, reader in needed.items():
+        if name not in config:
+            yield f"config, the top level: {name} missing, and {reader} is trained; see config/README.md"
+
+
 def _drafter_faults(config: dict[str, Any]) -> Iterator[str]:
-    windows = config["windows"]
+    windows = config.get("windows", {})
     for name, drafter in config["drafters"].items():
-        room = windows["length"] - drafter["k"]
-        if drafter["anchors"] > room:
+        if not _is_trained(drafter):
+            continue
+        widest = max(drafter["k"], *(stage["k"] for stage in drafter.get("stages", ())), 0)
+        room = windows["length"] - widest
+        if drafter["anchors"] == "end":
+            if room < 3:
+                yield f"config, drafters.{name}.k: a block of {widest} does not fit a window; lower it"
+        elif drafter["anchors"] > room:
             yield f"config, drafters.{name}.anchors: {drafter['anchors']} do not fit a window; use at most {room}"
         for split in ("train", "validation"):
             if drafter["batch"] > windows[split]:

@@ -13,6 +13,8 @@ from draftledger.provenance.code import accepted, code_digest, resolve
 from draftledger.provenance.digest import digest
 
 MODEL = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+# What decoding must know of a drafter beside its weights.
+SHAPE = ("kind", "rank", "scale", "modules", "bits", "group_size", "shape")
 SOFTWARE = ("mlx", "mlx-lm", "mlx-cpu", "mlx-cuda-13", "mlx-metal", "ngsolve-openblas", "numpy", "tokenizers")
 
 
@@ -36,13 +38,29 @@ class Plan:
 
     @property
     def draws(self) -> list[str]:
-        """Return the training draws: one name a seed and launch."""
+        """Return the training draws, one name a seed and launch; only `shared` when nothing is trained."""
+        if not self.trains:
+            return ["shared"]
         return [f"seed{s}-launch{n}" for s in self.config["seeds"] for n in range(self.config["launches"])]
 
-    def trained(self, arm: str) -> str | None:
-        """Return the drafter whose adapters an arm decodes with, or null for an arm without a seed."""
+    def drafter(self, arm: str) -> str | None:
+        """Return the drafter whose weights an arm decodes with, or null for an arm that has none."""
         settings = self.config["arms"][arm]
         return None if settings.get("untrained") else settings.get("drafter")
+
+    def published(self, drafter: str) -> bool:
+        """Tell whether a drafter's weights are published ones, so that it has no seed."""
+        return "adapter" in self.config["drafters"][drafter]
+
+    def trained(self, arm: str) -> str | None:
+        """Return the drafter trained here that an arm decodes with, or null for an arm without a seed."""
+        drafter = self.drafter(arm)
+        return None if drafter is None or self.published(drafter) else drafter
+
+    @property
+    def trains(self) -> bool:
+        """Tell whether any arm decodes with weights that are trained here."""
+        return any(self.trained(arm) for arm in self.config["arms"])
 
     def arm_draws(self, arm: str) -> list[str]:
         """Return an arm's draws: `shared` when it has no seed."""
@@ -54,24 +72,38 @@ class Plan:
 
     def sources(self, block: str) -> list[str]:
         """Return the local files that the `target` or `corpus` block names, so that their content counts."""
-        path = Path(self.config[block].get("path", ""))
-        if path.is_dir() and path != Path():
-            return sorted(str(file) for file in path.glob(self.config[block].get("glob", "*")) if file.is_file())
-        return [str(path)] if path.is_file() else []
+        return _files(self.config.get(block, {}))
 
     def listing(self, block: str) -> str:
         """Return the digest of the local files' names, sizes and times; a change makes a job look at their content."""
-        found = [(path, Path(path).stat()) for path in self.sources(block)]
-        return digest([[path, stat.st_size, stat.st_mtime_ns] for path, stat in found])
+        return _listing(self.sources(block))
+
+    def adapter_sources(self, drafter: str) -> list[str]:
+        """Return the local files of a published drafter, so that their content counts."""
+        source = self.config["drafters"][drafter]["adapter"]
+        names = ("config.json", "*.safetensors", "*.safetensors.index.json")
+        return sorted({path for name in names for path in _files({**source, "glob": name})})
+
+    def adapter_listing(self, drafter: str) -> str:
+        """Return the digest of those files' names, sizes and times."""
+        return _listing(self.adapter_sources(drafter))
 
     def shards(self, split: str) -> list[str]:
-        """Return a split's teacher shards."""
+        """Return a split's teacher shards; none when nothing is trained."""
+        if not self.trains:
+            return []
         windows, size = self.config["windows"][split], self.config["teacher"]["shard_windows"]
         return [f"{self.root}/teacher/{split}-{i:04d}.safetensors" for i in range(-(-windows // size))]
 
     def adapter(self, drafter: str, draw: str) -> str:
-        """Return the adapter of a drafter's draw."""
-        return f"{self.root}/adapters/{drafter}/{draw}/adapter.safetensors"
+        """Return the adapter of a drafter's draw; a published drafter has the same one for every draw."""
+        place = "published" if self.published(drafter) else draw
+        return f"{self.root}/adapters/{drafter}/{place}/adapter.safetensors"
+
+    def arm_adapter(self, arm: str, draw: str) -> list[str]:
+        """Return the one adapter that an arm decodes with, or none."""
+        drafter = self.drafter(arm)
+        return [] if drafter is None else [self.adapter(drafter, draw)]
 
     def rounds(self, arm: str, draw: str) -> str:
         """Return the rounds of an arm's draw."""
@@ -87,8 +119,7 @@ class Plan:
 
     def timed_adapters(self, draw: str) -> list[str]:
         """Return the adapters that one timing session loads."""
-        names = {self.trained(arm) for arm in self.config["timing"]["arms"]} - {None}
-        return [self.adapter(str(name), draw) for name in sorted(map(str, names))]
+        return sorted({path for arm in self.config["timing"]["arms"] for path in self.arm_adapter(arm, draw)})
 
     def sessions(self) -> list[str]:
         """Return every timing session's rows."""
@@ -96,23 +127,38 @@ class Plan:
         return [f"{self.root}/timing/{draw}/session{n}.parquet" for draw in self.draws for n in numbers]
 
     def adapters(self) -> list[str]:
-        """Return every adapter that an arm decodes with."""
-        names = sorted({str(self.trained(arm)) for arm in self.config["arms"]} - {"None"})
-        return [self.adapter(name, draw) for name in names for draw in self.draws]
+        """Return every adapter that an arm decodes with, over all draws."""
+        arms = self.config["arms"]
+        return sorted({path for arm in arms for draw in self.draws for path in self.arm_adapter(arm, draw)})
+
+    def histories(self) -> list[str]:
+        """Return the training history of every adapter that was trained here."""
+        trained = {name for arm in self.config["arms"] if (name := self.trained(arm))}
+        places = [self.adapter(name, draw) for name in sorted(trained) for draw in self.draws]
+        return [path.replace("adapter.safetensors", "history.parquet") for path in places]
+
+    def windows(self) -> list[str]:
+        """Return the windows and their overlap with the prompts; none when nothing is trained."""
+        names = ("train", "validation", "overlap") if self.trains else ()
+        return [f"{self.root}/windows/{name}.parquet" for name in names]
+
+    def corpus(self) -> list[str]:
+        """Return the documents that training, or the tiny target, reads."""
+        needed = self.windows() or self.config["target"]["kind"] == "tiny"
+        return [f"{self.root}/corpus/documents.parquet"] if needed else []
 
     def evidence(self) -> list[str]:
         """Return every payload that stands behind the summary, in the order of the workflow."""
-        splits = ("train", "validation")
-        shards = [path for split in splits for path in self.shards(split)]
+        shards = [path for split in ("train", "validation") for path in self.shards(split)]
         return [
             f"{self.root}/environment.json",
-            f"{self.root}/corpus/documents.parquet",
+            *self.corpus(),
             *self.model(),
-            *(f"{self.root}/windows/{name}.parquet" for name in (*splits, "overlap")),
+            *self.windows(),
             *shards,
             *(path.replace(".safetensors", ".bounds.parquet") for path in shards),
             *self.adapters(),
-            *(path.replace("adapter.safetensors", "history.parquet") for path in self.adapters()),
+            *self.histories(),
             *self.all_rounds(),
             *(path.replace("rounds.parquet", "positions.parquet") for path in self.all_rounds()),
             *self.sessions(),
@@ -130,14 +176,18 @@ class Plan:
         return {"runtime": self.config["runtime"], "software": software()}
 
     def _corpus_spec(self) -> dict[str, Any]:
-        return self.config["corpus"]
+        return self.config.get("corpus", {})
 
     def _model_spec(self) -> dict[str, Any]:
         return self.config["target"]
 
     def _windows_spec(self) -> dict[str, Any]:
         libraries = {name: software()[name] for name in ("numpy", "tokenizers")}
-        return {"windows": self.config["windows"], "prompts": self.config["decode"]["prompts"], "software": libraries}
+        return {
+            "windows": self.config.get("windows"),
+            "prompts": self.config["decode"]["prompts"],
+            "software": libraries,
+        }
 
     def _teacher_spec(self, *, split: str, shard: str) -> dict[str, Any]:
         teacher = self.config["teacher"]
@@ -153,15 +203,16 @@ class Plan:
     def _adapter_spec(self, *, drafter: str, seed: str, launch: str) -> dict[str, Any]:
         return {"drafter": self.config["drafters"][drafter], "seed": int(seed), "launch": int(launch)}
 
+    def _published_spec(self, *, drafter: str) -> dict[str, Any]:
+        return self.config["drafters"][drafter]
+
     def _arm_spec(self, arm: str) -> dict[str, Any]:
         """Return an arm's settings as decoding needs them: what it is compared with is left to the summary."""
         settings = {key: value for key, value in self.config["arms"][arm].items() if key not in ("control", "twin_of")}
         if "drafter" in settings:
             drafter = self.config["drafters"][settings["drafter"]]
-            settings["noise_bound"] = drafter["noise_bound"]
-            settings["drafter"] = {"name": settings["drafter"]} | {
-                key: drafter[key] for key in ("kind", "rank", "scale", "modules")
-            }
+            settings |= {key: drafter[key] for key in ("noise_bound",) if key in drafter}
+            settings["drafter"] = {"name": settings["drafter"]} | {key: drafter[key] for key in SHAPE if key in drafter}
         return settings
 
     def _decode_spec(self, *, arm: str, draw: str) -> dict[str, Any]:
@@ -212,8 +263,8 @@ class Plan:
     def recipes(self) -> dict[str, Any]:
         """Return what decides the recipes of a run: the settings and every stage's code."""
         arms = sorted({arm["kind"] for arm in self.config["arms"].values()})
-        drafters = sorted({drafter["kind"] for drafter in self.config["drafters"].values()})
-        plain = ("environment", "corpus", "model", "windows", "teacher", "summary", "figures", "report")
+        drafters = sorted({drafter["kind"] for drafter in self.config["drafters"].values() if "adapter" not in drafter})
+        plain = ("environment", "corpus", "model", "windows", "teacher", "published", "summary", "figures", "report")
         codes = {stage: self.code(stage) for stage in plain}
         codes |= {f"adapter/{kind}": self.code("adapter", kinds=(kind,)) for kind in drafters}
         codes |= {f"decode/{kind}": self.code("decode", kinds=(kind,)) for kind in arms}
@@ -236,6 +287,18 @@ class Plan:
     def timed_kinds(self) -> tuple[str, ...]:
         """Return the kinds of the timed arms."""
         return tuple(sorted({self.config["arms"][arm]["kind"] for arm in self.config["timing"]["arms"]}))
+
+
+def _files(settings: dict[str, Any]) -> list[str]:
+    path = Path(settings.get("path", ""))
+    if path.is_dir() and path != Path():
+        return sorted(str(file) for file in path.glob(settings.get("glob", "*")) if file.is_file())
+    return [str(path)] if path.is_file() else []
+
+
+def _listing(paths: list[str]) -> str:
+    found = [(path, Path(path).stat()) for path in paths]
+    return digest([[path, stat.st_size, stat.st_mtime_ns] for path, stat in found])
 
 
 def _numbers(draw: str) -> dict[str, int | None]:

@@ -1,7 +1,7 @@
 """An arm on one prompt: which loop runs, with which drafter, adapter and known answer."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,36 +11,72 @@ import mlx.nn as nn
 
 from draftledger.decoding.clock import Clock
 from draftledger.decoding.loop import Limits, Round, decode
-from draftledger.drafters.base import Adapter, DraftContext, build, drafter_kind
+from draftledger.decoding.sampling import Sampling, sampling_of
+from draftledger.drafters.base import Adapter, DraftContext, Drafter, build, drafter_kind
 from draftledger.errors import CorruptError
-from draftledger.models.state import TargetState
+from draftledger.models.state import TargetState, why_not
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A named configuration that is measured; `settings` are its config entry, `adapter` its trained weights."""
+    """A named configuration that is measured; `settings` are its config entry, `adapter` its trained weights.
+
+    `sampling` is null for greedy decoding; `exact` decides near-ties as autoregressive decoding does.
+    """
 
     name: str
     settings: dict[str, Any]
     adapter: Adapter | None = None
+    sampling: Sampling | None = None
+    exact: bool = False
 
     @property
     def noisy(self) -> bool:
         """Tell whether the answer's rounds depend on the noise stream."""
-        return "noise_bound" in self.settings
+        return self.sampling is not None or "noise_bound" in self.settings
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Return the target's layers that the drafter hears."""
+        return self.adapter.taps if self.adapter else ()
+
+    @property
+    def k(self) -> int:
+        """Return the cap on speculative tokens a round; 0 is the drafter's whole block."""
+        return self.settings.get("k", 0)
+
+    def drafter(
+        self, state: TargetState, prompt: Sequence[int], *, noise: int, answer: tuple[int, ...] | None = None
+    ) -> Drafter:
+        """Build the drafter of one answer; `answer` is what the autoregressive arm said, for the oracle."""
+        sampling = self.sampling and self.sampling.of_answer(prompt, noise=noise)
+        return build(DraftContext(self.settings, state, tuple(prompt), noise, self.adapter, answer, sampling))
 
 
-def load_arm(name: str, settings: dict[str, Any], *, model: nn.Module, adapter: Path | None) -> Arm:
-    """Load an arm: its adapter file, or for an untrained control a fresh no-op adapter of the same shape."""
-    drafter = settings.get("drafter")
+def load_arm(
+    name: str,
+    settings: dict[str, Any],
+    *,
+    model: nn.Module,
+    adapter: Path | None,
+    decoding: Mapping[str, Any] | None = None,
+) -> Arm:
+    """Load an arm: its adapter file, or for an untrained control a fresh no-op adapter of the same shape.
+
+    `decoding` is the config's decode block, of which `sampling` and `exact` count here.
+    """
+    drafter, decoding = settings.get("drafter"), decoding or {}
+    # mlx-lm's generator breaks ties as it does.
+    exact = decoding.get("exact", False) and settings["kind"] != "mlx_lm_ar"
+    arm = Arm(name, settings, None, sampling_of(decoding.get("sampling")), exact)
     if drafter is None:
-        return Arm(name, settings)
+        return arm
     kind = drafter_kind(drafter["kind"])
     if settings.get("untrained"):
-        return Arm(name, settings, kind.untrained(drafter, model=model))
+        return replace(arm, adapter=kind.untrained(drafter, model=model))
     if adapter is None:
         raise CorruptError(f"arm {name}: its adapter was not given; run the adapter rule")
-    return Arm(name, settings, kind.load(drafter, adapter, model=model))
+    return replace(arm, adapter=kind.load(drafter, adapter, model=model))
 
 
 def run_arm(
@@ -53,12 +89,19 @@ def run_arm(
     answer: tuple[int, ...] | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Round]:
-    """Yield the rounds of one answer; `answer` is what the autoregressive arm said, for the oracle."""
-    ids = mx.array(prompt, dtype=mx.int32)
-    if arm.settings["kind"] == "mlx_lm_ar":
+    """Yield the rounds of one answer; `answer` is what the autoregressive arm said, for the oracle.
+
+    A target that cannot be rolled back exactly is decoded by mlx-lm's generator, and the prefill's `reason` says so.
+    """
+    ids, kind, reason = mx.array(prompt, dtype=mx.int32), arm.settings["kind"], why_not(model)
+    sampling = arm.sampling and arm.sampling.of_answer(prompt, noise=noise)
+    if kind == "mlx_lm_ar" or reason:
         # By name, so that an edit of the other loop decodes no other arm again.
-        yield from import_module("draftledger.decoding.mlx_lm").generate(model, ids, limits=limits)
+        theirs = import_module("draftledger.decoding.mlx_lm")
+        rounds = theirs.generate(model, ids, limits=limits, sampling=sampling)
+        yield replace(next(rounds), reason=None if kind == "mlx_lm_ar" else reason)
+        yield from rounds
         return
-    state = TargetState(model, taps=arm.adapter.taps if arm.adapter else ())
-    context = DraftContext(arm.settings, state, tuple(prompt), noise, arm.adapter, answer)
-    yield from decode(state, build(context), ids, k=arm.settings.get("k", 0), limits=limits, clock=clock)
+    state = TargetState(model, taps=arm.taps)
+    drafter = arm.drafter(state, prompt, noise=noise, answer=answer)
+    yield from decode(state, drafter, ids, k=arm.k, limits=limits, clock=clock, sampling=sampling, exact=arm.exact)

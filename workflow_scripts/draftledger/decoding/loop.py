@@ -1,83 +1,110 @@
 """The one decode loop of all arms: draft, verify, commit, until the answer ends."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 
 from draftledger.arrays import integers
+from draftledger.decoding.acceptance import Decisions, Outcome, greedy, sampled
 from draftledger.decoding.clock import Clock, NoClock
+from draftledger.decoding.exact import Arbiter
+from draftledger.decoding.sampling import Sampling
+from draftledger.decoding.stopping import Limits, cut
 from draftledger.drafters.base import Drafter, Proposal, nothing
+from draftledger.errors import ConfigError
 from draftledger.models.state import TargetState
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When an answer ends: after `new_tokens` tokens or at an end-of-sequence id."""
-
-    new_tokens: int
-    eos_ids: frozenset[int]
+Judge = Callable[[mx.array, Proposal, int], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round; index -1 is the prefill, which emits the answer's first token.
 
-    `draft` has `free` tokens of the target's own in front; `accepted` counts the speculative ones that verification
-    kept, before the answer's end cut `committed` short (`truncated`). `stop` is "eos" or "length" on the last round.
+    `draft` has `free` tokens of the target's own in front, of which verification kept `free_accepted`; `accepted`
+    counts the speculative ones that it kept, before the answer's end cut `committed` short (`truncated`). `stop` is
+    "eos", "stop" or "length" on the last round. `decisions` are those of a sampled round. `reason`, on the prefill,
+    says why mlx-lm's generator decoded the answer instead of this loop.
     """
 
     index: int
     anchor: int
     draft: tuple[int, ...]
     free: int
+    free_accepted: int
     accepted: int
     committed: tuple[int, ...]
     truncated: bool
     draft_forwards: int
     replay_forwards: int
     stop: str | None
+    decisions: Decisions | None = None
+    reason: str | None = None
+
+    @property
+    def offered(self) -> int:
+        """Return the speculative tokens put to the test: none when a free token before them was refused."""
+        return len(self.draft) - self.free if self.free_accepted == self.free else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A verify pass that is queued but not read; `chosen` is the target's token after each of its rows."""
+    """A verify pass that is queued but not read."""
 
     index: int
     proposal: Proposal
-    chosen: mx.array
+    outcome: Outcome
 
 
 def decode(
-    state: TargetState, drafter: Drafter, prompt: mx.array, *, k: int, limits: Limits, clock: Clock | None = None
+    state: TargetState,
+    drafter: Drafter,
+    prompt: mx.array,
+    *,
+    k: int,
+    limits: Limits,
+    clock: Clock | None = None,
+    sampling: Sampling | None = None,
+    exact: bool = False,
 ) -> Iterator[Round]:
-    """Yield the prefill and then every round of one greedy answer to prompt: [T] int32.
+    """Yield the prefill and then every round of one answer to prompt: [T] int32.
 
-    Every emitted token is the argmax of the target's logits in the pass that verified it. A silent drafter's next
-    round is queued before this one is read, so the device never waits for the host.
+    At most `k` speculative tokens are drafted a round, or the drafter's whole block where k is 0. Every emitted token
+    is the argmax of the target's logits in the pass that verified it or, with `sampling`, a sample from them; with
+    `exact`, near-ties are decided as autoregressive decoding would. A silent drafter's next round is queued before
+    this one is read, so the device never waits for the host. Raises ConfigError for `exact` with `sampling`.
     """
-    clock, done, anchor = clock or NoClock(), 0, integers(prompt)[-1]
-    block = _Block(-1, nothing(), _choose(state.prefill(prompt)[None]))
+    if exact and sampling:
+        raise ConfigError("decode.exact: only greedy decoding has one right answer; leave exact or sampling out")
+    clock, answer, anchor = clock or NoClock(), [], integers(prompt)[-1]
+    logits = state.prefill(prompt)
+    judge: Judge = partial(sampled, sampling=sampling) if sampling else greedy
+    if exact and not drafter.silent:
+        judge = Arbiter(state)
+    block = _Block(-1, nothing(), judge(logits[None], nothing(), -1))
     while True:
-        after = block.index + 1
-        ahead = drafter.silent and not clock.waits
-        queued = _launch(state, drafter, block.chosen, k=k, index=after, clock=clock) if ahead else None
-        result = _settle(state, drafter, block, anchor=anchor, limits=limits, done=done, clock=clock)
+        launch = partial(_launch, state, drafter, judge, k=width(drafter, k), index=block.index + 1, clock=clock)
+        queued = launch(block.outcome.token) if drafter.silent and not clock.waits else None
+        result = _settle(state, drafter, block, anchor=anchor, limits=limits, answer=answer, clock=clock)
         yield result
         if result.stop:
             return
-        done, anchor = done + len(result.committed), result.committed[-1]
-        drafter.append_context(result.committed)
-        block = queued or _launch(state, drafter, mx.array([anchor], dtype=mx.int32), k=k, index=after, clock=clock)
+        answer.extend(result.committed)
+        anchor = result.committed[-1]
+        drafter.append_context(result.committed, state.take_taps())
+        block = queued or launch(block.outcome.token)
 
 
-def _choose(logits: mx.array) -> mx.array:
-    chosen = mx.argmax(logits, axis=-1).astype(mx.int32)
-    mx.async_eval(chosen)
-    return chosen
+def width(drafter: Drafter, k: int) -> int:
+    """Return the speculative tokens a round that a cap of k gives; 0 is the drafter's whole block."""
+    return min(k, drafter.block) if k else drafter.block
 
 
-def _launch(state: TargetState, drafter: Drafter, anchor: mx.array, *, k: int, index: int, clock: Clock) -> _Block:
+def _launch(
+    state: TargetState, drafter: Drafter, judge: Judge, anchor: mx.array, *, k: int, index: int, clock: Clock
+) -> _Block:
     clock.mark("host")
     if drafter.silent:
         proposal, ids = nothing(), anchor
@@ -85,42 +112,34 @@ def _launch(state: TargetState, drafter: Drafter, anchor: mx.array, *, k: int, i
         proposal = drafter.propose(anchor, k, step=index)
         ids = mx.concatenate([anchor, proposal.tokens])
         clock.mark("draft", ids)
-    chosen = _choose(state.run_block(ids))
-    clock.mark("verify", chosen)
+    outcome = judge(state.run_block(ids), proposal, index)
+    clock.mark("verify", outcome.read)
     if drafter.silent:
         state.commit(1)
-    return _Block(index, proposal, chosen)
+    return _Block(index, proposal, outcome)
 
 
 def _settle(
-    state: TargetState, drafter: Drafter, block: _Block, *, anchor: int, limits: Limits, done: int, clock: Clock
+    state: TargetState, drafter: Drafter, block: _Block, *, anchor: int, limits: Limits, answer: list[int], clock: Clock
 ) -> Round:
-    chosen, draft = integers(block.chosen), integers(block.proposal.tokens)
-    matched = next((i for i, token in enumerate(draft) if token != chosen[i]), len(draft))
-    produced = (*draft[:matched], chosen[matched])
-    committed, stop = cut(produced, limits, done)
+    kept, token, *draft = integers(block.outcome.read)
+    committed, stop = cut((*draft[:kept], token), limits, answer)
     before = state.replays
     if block.index >= 0 and not drafter.silent and not stop:
-        state.commit(matched + 1)
+        state.commit(kept + 1)
         clock.mark("commit", *state.arrays())
+    free = min(drafter.free, len(draft))
     return Round(
         index=block.index,
         anchor=anchor,
         draft=tuple(draft),
-        free=min(drafter.free, len(draft)),
-        accepted=max(0, matched - drafter.free),
+        free=free,
+        free_accepted=min(free, kept),
+        accepted=max(0, kept - free),
         committed=committed,
-        truncated=len(committed) < len(produced),
+        truncated=len(committed) < kept + 1,
         draft_forwards=block.proposal.forwards,
         replay_forwards=state.replays - before,
         stop=stop,
+        decisions=block.outcome.decisions(),
     )
-
-
-def cut(produced: tuple[int, ...], limits: Limits, done: int) -> tuple[tuple[int, ...], str | None]:
-    """Cut a round's tokens at the first end-of-sequence id (kept) or at the length limit, and say which it was."""
-    end = next((i + 1 for i, token in enumerate(produced) if token in limits.eos_ids), None)
-    room = limits.new_tokens - done
-    if end is not None and end <= room:
-        return produced[:end], "eos"
-    return (produced[:room], "length") if len(produced) >= room else (produced, None)

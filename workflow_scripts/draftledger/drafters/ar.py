@@ -11,6 +11,7 @@ class Silent:
     """Never proposes."""
 
     free = 0
+    block = 0
     silent = True
 
     def propose(self, anchor: mx.array, k: int, *, step: int) -> Proposal:

@@ -8,8 +8,12 @@ from typing import Any, Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
+from draftledger.decoding.sampling import Sampling
 from draftledger.errors import ConfigError
 from draftledger.models.state import TargetState
+
+# The longest draft of a drafter that has no block of its own; longer ones never pay.
+LONGEST = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,12 @@ def nothing() -> Proposal:
 class Drafter(Protocol):
     """One answer's drafter. `free` leading tokens of a proposal are the target's own, not speculative.
 
-    `silent` drafters never propose, so the next round may start before this one is read.
+    `block` is the most speculative tokens that it can propose. `silent` drafters never propose, so the next round may
+    start before this one is read. In sampled decoding each token must be a draw from the proposal's own `q`.
     """
 
     free: int
+    block: int
     silent: bool
 
     def propose(self, anchor: mx.array, k: int, *, step: int) -> Proposal:
@@ -54,7 +60,10 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DraftContext:
-    """What a drafter may be built from: the settings of its arm, its adapter, and this answer's state."""
+    """What a drafter may be built from: the settings of its arm, its adapter, and this answer's state.
+
+    `noise` and `sampling` are those of this answer; `answer` is what the autoregressive arm said to the prompt.
+    """
 
     arm: dict[str, Any]
     state: TargetState
@@ -62,6 +71,7 @@ class DraftContext:
     noise: int
     adapter: "Adapter | None" = None
     answer: tuple[int, ...] | None = None
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True, slots=True)

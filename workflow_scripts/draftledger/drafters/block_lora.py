@@ -8,7 +8,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from draftledger.arrays import load_tensors
-from draftledger.drafters.base import Adapter, DraftContext, Proposal
+from draftledger.decoding.sampling import Sampling, distribution, draw, uniforms
+from draftledger.drafters.base import LONGEST, Adapter, DraftContext, Proposal
 from draftledger.errors import ConfigError, UnsupportedError
 from draftledger.models.state import TargetState
 from draftledger.models.view import module_at, with_modules
@@ -82,29 +83,48 @@ def gated(model: nn.Module, weights: Mapping[str, mx.array], *, scale: float, fi
 
 
 class BlockLora:
-    """Drafts a whole block in one pass: the anchor row gives the target's own token, each noise row a guess."""
+    """Drafts a whole block in one pass: the anchor row gives the target's own token, each noise row a guess.
+
+    With `sampling` each is a draw from its row's distribution, filtered as the target's is.
+    """
 
     free = 1
     silent = False
 
-    def __init__(self, state: TargetState, adapter: Adapter | None, *, noise: int, bound: int) -> None:
-        self.state, self.noise, self.bound = state, noise, bound
+    def __init__(
+        self,
+        state: TargetState,
+        adapter: Adapter | None,
+        *,
+        noise: int,
+        bound: int,
+        sampling: Sampling | None = None,
+    ) -> None:
+        self.state, self.noise, self.bound, self.sampling = state, noise, bound, sampling
         self.model = adapter.module if adapter else state.model
+        self.block = adapter.spec.get("k", LONGEST) if adapter else LONGEST
 
     def append_context(self, ids: Sequence[int], taps: mx.array | None = None) -> None:
         """Nothing to hear: the context is the target's own cache."""
 
     def propose(self, anchor: mx.array, k: int, *, step: int) -> Proposal:
-        """Run [anchor, k noise rows] on the target's caches, undo it, and propose each row's argmax."""
+        """Run [anchor, k noise rows] on the target's caches, undo it, and propose each row's argmax or draw."""
         noise = noise_ids(self.noise, step, shape=(k,), bound=self.bound)
         logits = self.state.run_block(mx.concatenate([anchor, noise]), model=self.model)
         self.state.rollback()
-        return Proposal(mx.argmax(logits, axis=-1).astype(mx.int32), forwards=1)
+        if self.sampling is None:
+            return Proposal(mx.argmax(logits, axis=-1).astype(mx.int32), forwards=1)
+        q = distribution(logits, self.sampling)
+        return Proposal(draw(q, uniforms(self.sampling, "draft", step, rows=k + 1)), q=q, forwards=1)
 
 
 def load(spec: dict[str, Any], path: Path, *, model: nn.Module) -> Adapter:
-    """Load a trained adapter file for this target."""
-    return _adapter(spec, load_tensors(path), model)
+    """Load an adapter file for this target; raise UnsupportedError for one of another target."""
+    weights = load_tensors(path)
+    adapter = _adapter(spec, weights, model)
+    if left := [name for name in adapted_paths(model, spec["modules"]) if f"{name}.lora_a" not in weights]:
+        raise UnsupportedError(f"{path}: has no weights for {left[0]}; it was made for another target")
+    return adapter
 
 
 def untrained(spec: dict[str, Any], *, model: nn.Module) -> Adapter:
@@ -120,7 +140,13 @@ def _adapter(spec: dict[str, Any], weights: dict[str, mx.array], model: nn.Modul
 
 def build(context: DraftContext) -> BlockLora:
     """Build the drafter; without an adapter it is the untrained control."""
-    return BlockLora(context.state, context.adapter, noise=context.noise, bound=context.arm["noise_bound"])
+    return BlockLora(
+        context.state,
+        context.adapter,
+        noise=context.noise,
+        bound=context.arm["noise_bound"],
+        sampling=context.sampling,
+    )
 
 
 def check_noise_bound(bound: int, *, vocabulary: int) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from draftledger.drafters.base import DraftContext, Proposal, nothing
+from draftledger.drafters.base import LONGEST, DraftContext, Proposal, nothing
 
 
 class Lookup:
     """Remembers where each n-gram of the prompt and answer last ended."""
 
     free = 0
+    block = LONGEST
     silent = False
 
     def __init__(self, prompt: Sequence[int], *, ngram: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from draftledger.drafters.base import DraftContext, Proposal, nothing
+from draftledger.drafters.base import LONGEST, DraftContext, Proposal, nothing
 from draftledger.errors import ConfigError
 from draftledger.rng import generator
 
@@ -13,6 +13,7 @@ class Oracle:
     """Knows the answer; with `corruption` > 0 each token is replaced by a keyed random one with that chance."""
 
     free = 0
+    block = LONGEST
     silent = False
 
     def __init__(self, answer: Sequence[int], *, corruption: float = 0.0, vocabulary: int = 0, noise: int = 0) -> None:

@@ -36,7 +36,8 @@ class Rounds:
             emitted=_lengths(table, "committed"),
             forwards=np.asarray(forwards),
         )
-        if np.any(_lengths(table, "draft") != rounds.offered + _integers(table, "free")):
+        free, lost = _integers(table, "free"), _integers(table, "free_accepted") < _integers(table, "free")
+        if np.any(np.where(lost, rounds.offered, _lengths(table, "draft") - free - rounds.offered)):
             raise DraftledgerError("rounds: a draft is not as long as offered + free; decode that arm again")
         if np.any((rounds.accepted > rounds.offered) | (rounds.accepted < 0)):
             raise DraftledgerError("rounds: a round accepted more than it offered; decode that arm again")

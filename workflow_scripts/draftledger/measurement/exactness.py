@@ -1,30 +1,28 @@
 """The exactness check: every emitted token against a fresh, never rolled back pass over the same blocks."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from numpy.typing import NDArray
 
+from draftledger.arrays import integers, number
+from draftledger.decoding.acceptance import Decisions, greedy, sampled
+from draftledger.decoding.loop import Round, width
+from draftledger.decoding.sampling import Sampling, distribution, uniforms
+from draftledger.drafters.base import Drafter, Proposal, nothing
 from draftledger.errors import DraftledgerError
+from draftledger.measurement.forced import Aside, ForcedPass
+from draftledger.measurement.margins import Position, greedy_positions, sampled_positions
 from draftledger.models.state import TargetState
 from draftledger.rng import generator
 
 
 class ExactnessError(DraftledgerError):
     """A decoded token is not the target's own choice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """One emitted token and how far below the row's maximum its logit and the runner-up's lie, in float32 ULPs."""
-
-    token: int
-    argmax: int
-    margin_ulp: float
-    runner_up: int
-    runner_up_ulp: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,15 @@ class Power:
     ties: int
 
 
+@dataclass(frozen=True, slots=True)
+class Redraft:
+    """How the check drafts once more: the drafter on a given state, its taps, and its cap."""
+
+    build: Callable[[Any], Drafter]
+    taps: tuple[int, ...]
+    k: int
+
+
 def check_answer(
     model: nn.Module,
     prompt: Sequence[int],
@@ -43,62 +50,95 @@ def check_answer(
     *,
     drafts: Sequence[Sequence[int]] | None = None,
 ) -> list[Position]:
-    """Teacher-force an answer with block edges at its rounds: `rounds` holds each round's tokens, prefill first.
+    """Return the positions of a greedy answer; `rounds` holds each round's tokens, prefill first.
 
-    The cache is fresh and only ever moves forward, so nothing that decoding rolled back can hide here. With
-    `drafts` each round's rows are read at the width at which it was verified, from a fork that is thrown away:
-    in bfloat16 another width moves a logit by several ULPs.
+    With `drafts` each round is read at the width at which it was verified.
     """
-    state = TargetState(model)
-    found = _positions(state.prefill(mx.array(list(prompt), dtype=mx.int32))[None], rounds[0][:1])
-    anchor = rounds[0][0]
-    for place, tokens in enumerate(rounds[1:], start=1):
-        committed = [anchor, *tokens[:-1]]
-        verified = [anchor, *drafts[place]] if drafts else committed
-        rows = state.run_block(mx.array(committed, dtype=mx.int32)) if verified == committed else None
-        if rows is None:
-            rows = state.fork().run_block(mx.array(verified, dtype=mx.int32))
-            mx.eval(rows)
-            state.run_block(mx.array(committed, dtype=mx.int32))
-        found += _positions(rows[: len(tokens)], tokens)
-        state.commit(len(tokens))
-        anchor = tokens[-1]
+    forced, found = ForcedPass(model, prompt), []
+    for place, tokens in enumerate(rounds):
+        rows = forced.rows(tokens, drafts[place] if drafts else None)
+        found += greedy_positions(rows[: len(tokens)], tokens[: len(rows)])
     return found
 
 
-def _positions(logits: mx.array, tokens: Sequence[int]) -> list[Position]:
-    rows = np.array(logits.astype(mx.float32))
-    unit = np.spacing(np.abs(rows.max(axis=-1)))
-    order = np.argsort(-rows, axis=-1, kind="stable")[:, :2]
-    return [
-        Position(
-            token=int(token),
-            argmax=int(order[i, 0]),
-            margin_ulp=float((rows[i].max() - rows[i, token]) / unit[i]),
-            runner_up=int(order[i, 1]),
-            runner_up_ulp=float((rows[i].max() - rows[i, order[i, 1]]) / unit[i]),
-        )
-        for i, token in enumerate(tokens)
-    ]
+def check_sampled(
+    model: nn.Module,
+    prompt: Sequence[int],
+    rounds: Sequence[Round],
+    *,
+    sampling: Sampling,
+    allowed: float,
+    wide: bool = False,
+    redraft: Redraft | None = None,
+) -> list[Position]:
+    """Return the positions of a sampled answer, every decision made again; `sampling` has the answer's own seed.
+
+    The uniforms must be those of the seed, and p is the check's own. The drafter's q is taken from the record, and
+    where a token was corrected from the whole of it, from drafting once more on the checking pass. With `wide` each
+    round is read at the width at which it was verified. Raises ExactnessError when a round drew other uniforms.
+    """
+    unsure = any(result.decisions and any(0 < q < 1 for q in result.decisions.q) for result in rounds)
+    again = redraft if unsure else None
+    forced, found = ForcedPass(model, prompt, taps=again.taps if again else ()), []
+    drafter = again.build(Aside(forced.state)) if again else None
+    for result in rounds:
+        _require_own_uniforms(result, sampling)
+        proposal = nothing()
+        if drafter and again and result.index >= 0:
+            anchor = mx.array([result.anchor], dtype=mx.int32)
+            proposal = drafter.propose(anchor, width(drafter, again.k), step=result.index)
+        rows = forced.rows(result.committed, result.draft if wide else None)
+        q = _whole(proposal, rows.shape[1]) if integers(proposal.tokens) == list(result.draft) else None
+        found += sampled_positions(rows, result, sampling=sampling, allowed=allowed, q=q)
+        if drafter:
+            drafter.append_context(result.committed, forced.state.take_taps())
+    return found
+
+
+def _whole(proposal: Proposal, vocabulary: int) -> NDArray[np.float64] | None:
+    """Return a proposal's distributions over all ids [n, V], or null for a certain one."""
+    if proposal.q is None or proposal.candidates is None:
+        return None if proposal.q is None else np.array(proposal.q, dtype=np.float64)
+    q = np.zeros((proposal.tokens.size, vocabulary))
+    np.add.at(q, (np.arange(len(q))[:, None], np.array(proposal.candidates)), np.array(proposal.q))
+    return q
+
+
+def _require_own_uniforms(result: Round, sampling: Sampling) -> None:
+    drawn = uniforms(sampling, "verify", result.index, rows=len(result.draft) + 1).tolist()
+    tested = min(result.free_accepted + result.accepted + 1, len(result.draft))
+    if result.decisions is None or list(result.decisions.uniform) != [*drawn[1 : tested + 1], drawn[0]]:
+        raise ExactnessError(f"round {result.index}: its uniforms are not those of the seed; report it")
 
 
 def require_exact(positions: Sequence[Position], *, allowed: float, where: str) -> None:
-    """Raise ExactnessError at the first position whose token is more than `allowed` ULPs below the maximum."""
+    """Raise ExactnessError at the first position whose token is more than `allowed` ULPs off."""
     for place, position in enumerate(positions):
         if not position.margin_ulp <= allowed:  # a margin that is no number fails too
             raise ExactnessError(
-                f"{where}, position {place}: token {position.token} lies {position.margin_ulp:.0f} ULP below "
-                f"{position.argmax} (allowed {allowed:g}); decoding is not lossless, report it"
+                f"{where}, position {place}: token {position.token} lies {position.margin_ulp:.0f} ULP from what its "
+                f"logits decide, whose best is {position.argmax} (allowed {allowed:g}); not lossless, report it"
             )
 
 
-def adversary(model: nn.Module, prompt: Sequence[int], *, tokens: int, allowed: float, seed: int) -> Power:
+def adversary(
+    model: nn.Module,
+    prompt: Sequence[int],
+    *,
+    tokens: int,
+    allowed: float,
+    seed: int,
+    sampling: Sampling | None = None,
+) -> Power:
     """Decode an answer that emits the runner-up at about every fourth token and see what the check catches.
 
     Raises ExactnessError when a forced token passes that is no tie, or an honest one fails.
     """
-    answer, lies = _lying_answer(model, prompt, tokens=tokens, seed=seed)
-    found = check_answer(model, prompt, [[token] for token in answer])
+    rounds, lies = _lying_answer(model, prompt, tokens=tokens, seed=seed, sampling=sampling)
+    if sampling:
+        found = check_sampled(model, prompt, rounds, sampling=sampling, allowed=allowed)
+    else:
+        found = check_answer(model, prompt, [result.committed for result in rounds])
     caught = {place for place, position in enumerate(found) if position.margin_ulp > allowed}
     missed = {place for place, gap in lies.items() if gap > 2 * allowed} - caught
     if missed or caught - set(lies):
@@ -107,17 +147,39 @@ def adversary(model: nn.Module, prompt: Sequence[int], *, tokens: int, allowed: 
 
 
 def _lying_answer(
-    model: nn.Module, prompt: Sequence[int], *, tokens: int, seed: int
-) -> tuple[list[int], dict[int, float]]:
-    """Return the answer, and by place of each lie how many ULPs the emitted runner-up was below the best token."""
+    model: nn.Module, prompt: Sequence[int], *, tokens: int, seed: int, sampling: Sampling | None
+) -> tuple[list[Round], dict[int, float]]:
+    """Return the answer as rounds of one token, and by place of each lie how many ULPs away the runner-up was."""
     state = TargetState(model)
     lying = generator(seed, "adversary", 0).random(tokens) < 0.25
-    logits, answer, lies = state.prefill(mx.array(list(prompt), dtype=mx.int32)), [], {}
+    logits, rounds, lies = state.prefill(mx.array(list(prompt), dtype=mx.int32))[None], [], {}
     for place, lie in enumerate(lying.tolist()):
-        best = _positions(logits[None], [0])[0]
-        answer.append(best.runner_up if lie else best.argmax)
+        result, gap = _step(logits, place - 1, lie=lie, sampling=sampling)
+        rounds.append(result)
         if lie:
-            lies[place] = best.runner_up_ulp
-        logits = state.run_block(mx.array(answer[-1:], dtype=mx.int32))[-1]
+            lies[place] = gap
+        logits = state.run_block(mx.array(result.committed, dtype=mx.int32))
         state.commit(1)
-    return answer, lies
+    return rounds, lies
+
+
+def _step(logits: mx.array, index: int, *, lie: bool, sampling: Sampling | None) -> tuple[Round, float]:
+    """Return a round of one token from logits [1, V], honest or the runner-up, and how far the runner-up lies."""
+    outcome = sampled(logits, nothing(), index, sampling=sampling) if sampling else greedy(logits, nothing(), index)
+    honest = _one_token(index, integers(outcome.token)[0], outcome.decisions())
+    if sampling is None:
+        [position] = greedy_positions(_rows(logits), honest.committed)
+        return (_one_token(index, position.runner_up, None) if lie else honest), position.runner_up_ulp
+    [position] = sampled_positions(_rows(logits), honest, sampling=sampling, allowed=0)
+    if not lie or honest.decisions is None:
+        return honest, position.runner_up_ulp
+    p = number(distribution(logits, sampling)[0, position.runner_up])
+    return _one_token(index, position.runner_up, replace(honest.decisions, p=(p,))), position.runner_up_ulp
+
+
+def _one_token(index: int, token: int, decisions: Decisions | None) -> Round:
+    return Round(index, token, (), 0, 0, 0, (token,), False, 0, 0, None, decisions)
+
+
+def _rows(logits: mx.array) -> NDArray[np.float32]:
+    return np.array(logits.astype(mx.float32))

@@ -19,6 +19,7 @@ ROUNDS = pa.schema(
         ("round", pa.int32()),
         ("anchor", pa.int32()),
         ("free", pa.int32()),
+        ("free_accepted", pa.int32()),
         ("draft", pa.list_(pa.int32())),
         ("offered", pa.int32()),
         ("accepted", pa.int32()),
@@ -28,6 +29,10 @@ ROUNDS = pa.schema(
         ("verify_forwards", pa.int32()),
         ("replay_forwards", pa.int32()),
         ("stop", pa.string()),
+        ("reason", pa.string()),
+        ("uniform", pa.list_(pa.float64())),
+        ("p", pa.list_(pa.float32())),
+        ("q", pa.list_(pa.float32())),
     ]
 )
 
@@ -49,12 +54,14 @@ POSITIONS = pa.schema(
 
 def round_row(result: Round) -> dict[str, Any]:
     """Return a round as a row, without whose it is."""
+    decisions = result.decisions
     return {
         "round": result.index,
         "anchor": result.anchor,
         "free": result.free,
+        "free_accepted": result.free_accepted,
         "draft": list(result.draft),
-        "offered": len(result.draft) - result.free,
+        "offered": result.offered,
         "accepted": result.accepted,
         "committed": list(result.committed),
         "truncated": result.truncated,
@@ -62,6 +69,8 @@ def round_row(result: Round) -> dict[str, Any]:
         "verify_forwards": 1,
         "replay_forwards": result.replay_forwards,
         "stop": result.stop,
+        "reason": result.reason,
+        **{name: None if decisions is None else list(getattr(decisions, name)) for name in ("uniform", "p", "q")},
     }
 
 

@@ -1,11 +1,11 @@
 """One timing session: all arms interleaved on every prompt, their tokens held to what decode recorded."""
 
 import time
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import pyarrow as pa
 import pyarrow.parquet as pq
 from mlx_lm.generate import generation_stream
@@ -14,6 +14,7 @@ from tqdm import tqdm
 from draftledger.decoding.arms import Arm, load_arm, run_arm
 from draftledger.decoding.clock import StageClock
 from draftledger.decoding.loop import Limits
+from draftledger.drafters.base import DraftContext, Drafter, build
 from draftledger.errors import CorruptError
 from draftledger.measurement.decoding import Question, known_answers, limits_of
 from draftledger.measurement.rows import answers
@@ -49,7 +50,13 @@ def load_arms(job: Job, target: Target) -> list[Arm]:
     """Load every timed arm; a seeded arm's adapter lies under its drafter's name."""
     adapters = {path.parent.parent.name: path for path in job.many("adapter.safetensors")}
     return [
-        load_arm(name, settings, model=target.model, adapter=adapters.get(settings.get("drafter", {}).get("name")))
+        load_arm(
+            name,
+            settings,
+            model=target.model,
+            adapter=adapters.get(settings.get("drafter", {}).get("name")),
+            decoding=job.spec["decode"],
+        )
         for name, settings in job.spec["arms"].items()
     ]
 
@@ -106,7 +113,7 @@ def _settle_device() -> None:
 class _Timer:
     """Times single answers of one job."""
 
-    def __init__(self, job: Job, target: Target, known: dict[str, Any], recorded: dict[Any, tuple[int, ...]]) -> None:
+    def __init__(self, job: Job, target: Target, known: dict[Any, Any], recorded: dict[Any, tuple[int, ...]]) -> None:
         self.job, self.target, self.known, self.recorded = job, target, known, recorded
         self.limits = limits_of(job.spec["decode"], target)
 
@@ -148,7 +155,7 @@ class _Timer:
         }
 
     def _rounds(self, arm: Arm, question: Question, *, noise: int, limits: Limits, clock: Any) -> Any:
-        answer = self.known.get(question.prompt.id)
+        answer = self.known.get((question.prompt.id, noise))
         return run_arm(self.target.model, arm, question.ids, limits=limits, noise=noise, answer=answer, clock=clock)
 
 
@@ -160,29 +167,47 @@ def _stages(clock: StageClock | None) -> dict[str, float | None]:
 
 
 def cost_table(target: Target, questions: list[Question], arms: list[Arm]) -> pa.Table:
-    """Measure the median milliseconds of isolated forwards by width: verify blocks, and each adapter's draft pass."""
-    state = TargetState(target.model)
+    """Measure median milliseconds by width: isolated verify blocks, and a whole draft of the first arm with weights.
+
+    A draft's width counts its anchor: it proposes one token less.
+    """
+    prompt = questions[0].ids
+    drafting = next((arm for arm in arms if arm.adapter), None)
+    state = TargetState(target.model, taps=drafting.adapter.taps if drafting and drafting.adapter else ())
     _settle_device()
-    mx.eval(state.prefill(mx.array(questions[0].ids, dtype=mx.int32)))
-    widths = range(1, max((arm.settings.get("k", 0) for arm in arms), default=0) + 3)
-    models: dict[str, nn.Module] = {"verify": target.model}
-    trained = next((arm.adapter for arm in arms if arm.adapter), None)
-    if trained:
-        models["draft"] = trained.module
-    rows = [
-        {"kind": kind, "width": width, "milliseconds": _forward_ms(state, width, model)}
-        for kind, model in models.items()
-        for width in widths
-        if kind == "verify" or width > 1
-    ]
-    return with_counts(pa.Table.from_pylist(rows, schema=COST), {"widths": len(rows)})
+    mx.eval(state.prefill(mx.array(prompt, dtype=mx.int32)))
+    drafter = build(DraftContext(drafting.settings, state, tuple(prompt), 0, drafting.adapter)) if drafting else None
+    if drafter:
+        drafter.append_context(prompt, state.take_taps())
+    whole = drafter.block if drafter else 0
+    offered = [arm.settings["k"] or whole for arm in arms if "k" in arm.settings]
+    widths = range(1, max(offered, default=0) + 3)
+    rows = [("verify", width, _verify_ms(state, width)) for width in widths]
+    rows += [("draft", width, _draft_ms(drafter, width)) for width in widths if drafter and 1 < width <= whole + 1]
+    names = ("kind", "width", "milliseconds")
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=COST)
+    return with_counts(table, {"widths": len(rows)})
 
 
-def _forward_ms(state: TargetState, width: int, model: nn.Module) -> float:
-    ids, seconds = mx.ones((width,), dtype=mx.int32), []
+def _verify_ms(state: TargetState, width: int) -> float:
+    ids = mx.ones((width,), dtype=mx.int32)
+
+    def run() -> None:
+        mx.eval(state.run_block(ids))
+
+    return _median_ms(run, state.rollback)
+
+
+def _draft_ms(drafter: Drafter, width: int) -> float:
+    anchor = mx.ones((1,), dtype=mx.int32)
+    return _median_ms(lambda: mx.eval(drafter.propose(anchor, width - 1, step=0).tokens))
+
+
+def _median_ms(run: Callable[[], None], undo: Callable[[], None] = lambda: None) -> float:
+    seconds = []
     for _ in range(COST_REPEATS + 1):
         start = time.perf_counter()
-        mx.eval(state.run_block(ids, model=model))
+        run()
         seconds.append(time.perf_counter() - start)
-        state.rollback()
+        undo()
     return 1000 * median(seconds[1:])

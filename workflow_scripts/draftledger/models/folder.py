@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,12 +25,12 @@ class Tensor:
 
 
 @contextmanager
-def placed(out: Path) -> Iterator[Path]:
-    """A scratch folder whose four files move into `out` at the end; after an error `out` is as before."""
+def placed(out: Path, *, names: Sequence[str] = FILES) -> Iterator[Path]:
+    """A scratch folder whose files of these names move into `out` at the end; after an error `out` is as before."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".part-") as scratch:
         yield Path(scratch)
-        for name in FILES:
+        for name in names:
             os.replace(Path(scratch) / name, out / name)
 
 
@@ -52,9 +52,9 @@ def read_json(path: Path) -> dict:
     return value
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors in the order of their names, one in memory at a time."""
-    header: dict = {"__metadata__": {"format": "mlx"}}
+    header: dict = {"__metadata__": {"format": "mlx", **(metadata or {})}}
     offset = 0
     for name in sorted(tensors):
         tensor = tensors[name]

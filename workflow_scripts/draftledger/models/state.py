@@ -1,107 +1,155 @@
 """A target's state over committed tokens: run a block, then commit a prefix of it or roll it back, exactly."""
 
+import copy
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import ArraysCache, KVCache, make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
-from draftledger.errors import UnsupportedError
+from draftledger.errors import ConfigError, UnsupportedError
+from draftledger.models.caches import ForwardCache, exact_cache, reason_against
+from draftledger.models.taps import Tapped
 
 PREFILL_CHUNK = 512
+
+
+def why_not(model: nn.Module) -> str | None:
+    """Return why this target's caches cannot be rolled back exactly, or null when they can."""
+    return next(filter(None, map(reason_against, make_prompt_cache(model))), None)
 
 
 class TargetState:
     """The caches of one answer, which only ever hold committed tokens between rounds.
 
     A round is `run_block` (any number of times, each undone by `rollback`) and then `run_block` + `commit`.
-    Attention caches forget by offset; recurrent ones restore the arrays held since the block began and run the
-    committed tokens again. `replays` counts those extra forwards.
+    Attention caches forget by offset; recurrent ones form the states after the kept prefix from what their layers
+    recorded or, where those record nothing, run its tokens again: `replays` counts such forwards.
+    `taps` are the layers, from 0, whose outputs are kept for a drafter.
 
-    Raises UnsupportedError for a cache kind whose exact rollback is not known.
+    A target that cannot be rolled back exactly (`why_not`) may only go forward, a block at a time; all else raises
+    UnsupportedError. Raises ConfigError for a tap that is none of the target's layers.
     """
 
     def __init__(self, model: nn.Module, *, taps: tuple[int, ...] = ()) -> None:
         self.model, self.taps = model, taps
-        self.caches: list[Any] = make_prompt_cache(model)
+        why, made = why_not(model), make_prompt_cache(model)
+        self._caches: list[Any] = [ForwardCache(cache, why) if why else exact_cache(cache) for cache in made]
         self.length = 0
         self.replays = 0
-        self._saved: list[Any] | None = None
         self._block: mx.array | None = None
-        for cache in self.caches:
-            if type(cache) not in (KVCache, ArraysCache):
-                raise UnsupportedError(
-                    f"{type(cache).__name__}: a target with this cache cannot be rolled back exactly; use arm `ar`"
-                )
+        self._tapped = [Tapped(model, taps)] if taps else []
+        self._rows: mx.array | None = None  # the open block's taps
+        self._told: list[mx.array] = []  # those of committed tokens, not yet taken
+
+    @property
+    def caches(self) -> list[Any]:
+        """Return the caches as the model's forward takes them."""
+        return [cache.cache if isinstance(cache, ForwardCache) else cache for cache in self._caches]
 
     def prefill(self, ids: mx.array) -> mx.array:
-        """Commit the prompt ids: [T] int32 and return the last token's logits: [V]; no other row meets the head."""
+        """Commit the prompt ids: [T] int32 and return the last token's logits: [V]; no other row meets the head.
+
+        Raises ConfigError for a prompt that is empty, padded or longer than the target's context.
+        """
+        _check_prompt(ids, context_of(self.model))
         for start in range(0, ids.size - 1, PREFILL_CHUNK):
-            self.model(ids[None, start : min(start + PREFILL_CHUNK, ids.size - 1)], cache=self.caches)
-            mx.eval([cache.state for cache in self.caches])
-        self.length = ids.size
-        return self.model(ids[None, -1:], cache=self.caches)[0, -1]
+            chunk = ids[start : min(start + PREFILL_CHUNK, ids.size - 1)]
+            self._forward(chunk, self.model)
+            self._tell(chunk.size)
+            mx.eval(self.arrays(), self._told)
+        logits = self._forward(ids[-1:], self.model)
+        self._tell(1)
+        self.length += ids.size
+        return logits[-1]
 
     def run_block(self, ids: mx.array, *, model: nn.Module | None = None) -> mx.array:
         """Run ids: [W] int32 after the committed tokens and return logits: [W, V].
 
         `model` is a twin of the target that shares its caches, such as one with a gated adapter.
+        Raises UnsupportedError while a block is open.
         """
-        self._saved = [_save(cache) for cache in self.caches]
+        if self._block is not None:
+            raise UnsupportedError("a block is open; commit it or roll it back before the next")
         self._block = ids
-        return (model or self.model)(ids[None], cache=self.caches)[0]
+        for cache in self._caches:
+            cache.begin(ids.size)
+        return self._forward(ids, model or self.model)
 
     def commit(self, count: int) -> None:
         """Keep the block's first `count` tokens and forget the others."""
-        ids, saved = self._open_block()
+        ids = self._open_block()
+        if not 0 <= count <= ids.size:
+            raise UnsupportedError(f"commit: the open block has {ids.size} tokens, not {count}")
+        if not all([cache.commit(count) for cache in self._caches]):
+            self._replay(ids[:count])
         self.length += count
-        if count < ids.size:
-            if all(isinstance(cache, KVCache) for cache in self.caches):
-                self._restore(saved, extra=count)
-            else:
-                self._restore(saved)
-                self.model(ids[None, :count], cache=self.caches)
-                self.replays += 1
-        self._saved = self._block = None
+        self._tell(count)
+        self._block = None
 
     def rollback(self) -> None:
         """Forget the block, as if it had never run."""
-        _, saved = self._open_block()
-        self._restore(saved)
-        self._saved = self._block = None
+        self._open_block()
+        for cache in self._caches:
+            cache.rollback()
+        self._block = self._rows = None
 
     def fork(self) -> "TargetState":
         """Return a state of its own over the same committed tokens; what it runs never reaches this one."""
-        twin = TargetState(self.model)
-        twin.length = self.length
-        for copy, cache in zip(twin.caches, self.caches, strict=True):
-            if isinstance(cache, KVCache):
-                copy.keys, copy.values = cache.keys_and_values()
-                copy.offset = cache.offset
-            else:
-                copy.cache = list(cache.cache)
+        if self._block is not None:
+            raise UnsupportedError("a block is open; commit it or roll it back before a fork")
+        twin = copy.copy(self)
+        twin._caches, twin._told = [cache.fork() for cache in self._caches], list(self._told)
         return twin
+
+    def take_taps(self) -> mx.array | None:
+        """Return the taps of the tokens committed since the last call: [n, taps, D], or null without any."""
+        told, self._told = self._told, []
+        return mx.concatenate(told) if told else None
 
     def arrays(self) -> list[mx.array]:
         """Return every array of the caches, to wait for."""
-        return [array for cache in self.caches for array in _arrays(cache) if array is not None]
+        return [array for cache in self._caches for array in cache.arrays()]
 
-    def _open_block(self) -> tuple[mx.array, list[Any]]:
-        if self._block is None or self._saved is None:
+    def _forward(self, ids: mx.array, model: nn.Module) -> mx.array:
+        if not self.taps:
+            return model(ids[None], cache=self.caches)[0]
+        tapped = next((twin for twin in self._tapped if twin.model is model), None)
+        if tapped is None:
+            self._tapped.append(tapped := Tapped(model, self.taps))
+        logits, self._rows = tapped(ids[None], self.caches)
+        return logits[0]
+
+    def _tell(self, count: int) -> None:
+        if self._rows is not None and count:
+            self._told.append(self._rows[:count])
+        self._rows = None
+
+    def _replay(self, ids: mx.array) -> None:
+        """Run the kept tokens again from where the block began, in every cache."""
+        for cache in self._caches:
+            cache.rollback()
+        if ids.size:
+            self.model(ids[None], cache=self.caches)
+            self.replays += 1
+
+    def _open_block(self) -> mx.array:
+        if self._block is None:
             raise UnsupportedError("no block is open; run_block comes before commit or rollback")
-        return self._block, self._saved
-
-    def _restore(self, saved: list[Any], extra: int = 0) -> None:
-        for cache, held in zip(self.caches, saved, strict=True):
-            if isinstance(cache, KVCache):
-                cache.offset = held + extra
-            else:
-                cache.cache = list(held)
+        return self._block
 
 
-def _save(cache: Any) -> Any:
-    return cache.offset if isinstance(cache, KVCache) else tuple(cache.cache)
+def context_of(model: nn.Module) -> int | None:
+    """Return how many positions a model was made for, where its mlx-lm settings tell."""
+    for module in (model, model.get("language_model")):
+        length = getattr(getattr(module, "args", None), "max_position_embeddings", None)
+        if isinstance(length, int):
+            return length
+    return None
 
 
-def _arrays(cache: Any) -> tuple[mx.array | None, ...]:
-    return (cache.keys, cache.values) if isinstance(cache, KVCache) else tuple(cache.cache)
+def _check_prompt(ids: mx.array, context: int | None) -> None:
+    if ids.ndim != 1 or not ids.size:
+        raise ConfigError(f"prompt: ids of shape {list(ids.shape)}; give one prompt of at least one token, unpadded")
+    if context is not None and ids.size > context:
+        raise ConfigError(f"prompt: {ids.size} tokens exceed the target's context of {context}; shorten it")

@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.nn as nn
 
 from draftledger.errors import UnsupportedError
+
+Kind = TypeVar("Kind", bound=nn.Module)
 
 
 def module_at(model: nn.Module, path: str) -> nn.Module:
@@ -28,6 +30,14 @@ def with_modules(model: nn.Module, modules: Mapping[str, nn.Module]) -> nn.Modul
     for path, module in modules.items():
         module_at(model, path)
         twin = _exchanged(twin, path.split("."), module)
+    return twin
+
+
+def of_kind(module: nn.Module, kind: type[Kind]) -> Kind:
+    """Return a shallow twin of a module that is an instance of another class: same children, weights and settings."""
+    twin = kind.__new__(kind)
+    dict.update(twin, module)  # a module's own `update` takes parameters only
+    vars(twin).update(vars(module))
     return twin
 
 

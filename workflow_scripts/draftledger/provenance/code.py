@@ -8,6 +8,7 @@ from typing import Any
 
 from draftledger.errors import ConfigError
 from draftledger.provenance.digest import digest
+from draftledger.provenance.syntax import form
 
 ACCEPTED = Path("config/accepted.json")
 
@@ -62,18 +63,7 @@ def _files(name: str, root: Path) -> list[Path]:
 
 @cache
 def _stripped(path: Path) -> str:
-    if path.suffix != ".py":
-        return path.read_text()
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_docstring(body[0]):
-            node.body = body[1:] or [ast.Pass()]  # pyright: ignore[reportAttributeAccessIssue]
-    return ast.unparse(tree)
-
-
-def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return form(_tree(path)) if path.suffix == ".py" else path.read_text()
 
 
 def accepted(path: Path) -> list[dict[str, Any]]:
@@ -93,3 +83,8 @@ def resolve(stage: str, code: str, edits: list[dict[str, Any]]) -> str:
         code = older[code]
         seen.add(code)
     return code
+
+
+def in_force(edits: list[dict[str, Any]], codes: set[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the edits that lead back to a digest which counts today; `codes` are pairs of stage and that digest."""
+    return [edit for edit in edits if (edit["stage"], resolve(edit["stage"], edit["new"], edits)) in codes]

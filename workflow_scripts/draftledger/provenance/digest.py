@@ -12,8 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from draftledger.errors import CorruptError
+from draftledger.provenance.tables import counts_of
 
 MAX_HEADER_BYTES = 100_000_000
+# Metadata key under which a drafter's file carries its settings; like Parquet's counts it is part of the content.
+CONFIG_KEY = "draftledger.config"
 
 
 def canonical_json(value: Any) -> bytes:
@@ -45,7 +48,7 @@ def tensor_digests(path: Path) -> dict[str, str]:
         if len(head) < 8:
             raise CorruptError(f"{path}: too short for a safetensors file; make it again")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            start, header = _safetensors_header(path, data)
+            start, header, _ = _safetensors_header(path, data)
             try:
                 return {name: _tensor_digest(path, data, start, name, item) for name, item in sorted(header.items())}
             except (KeyError, TypeError, ValueError) as error:
@@ -53,7 +56,15 @@ def tensor_digests(path: Path) -> dict[str, str]:
                 raise CorruptError(told) from None
 
 
-def _safetensors_header(path: Path, data: mmap.mmap) -> tuple[int, dict[str, Any]]:
+def stored_config(path: Path) -> str | None:
+    """Return the settings, as JSON text, that a safetensors file carries beside its tensors, or null without any."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        _, _, metadata = _safetensors_header(path, data)
+        found = metadata.get(CONFIG_KEY) if isinstance(metadata, dict) else None
+        return found if isinstance(found, str) else None
+
+
+def _safetensors_header(path: Path, data: mmap.mmap) -> tuple[int, dict[str, Any], Any]:
     (size,) = struct.unpack("<Q", data[:8])
     if size > min(MAX_HEADER_BYTES, len(data) - 8):
         raise CorruptError(f"{path}: safetensors header claims {size} bytes; make the file again")
@@ -63,8 +74,8 @@ def _safetensors_header(path: Path, data: mmap.mmap) -> tuple[int, dict[str, Any
         raise CorruptError(f"{path}: unreadable safetensors header ({error}); make the file again") from None
     if not isinstance(header, dict):
         raise CorruptError(f"{path}: its safetensors header is not an object; make the file again")
-    header.pop("__metadata__", None)
-    return 8 + size, header
+    metadata = header.pop("__metadata__", None)
+    return 8 + size, header, metadata
 
 
 def _tensor_digest(path: Path, data: mmap.mmap, start: int, name: str, item: dict[str, Any]) -> str:
@@ -80,14 +91,18 @@ def _tensor_digest(path: Path, data: mmap.mmap, start: int, name: str, item: dic
 def table_digest(path: Path) -> str:
     """Return the digest of a Parquet table's schema, counts and sorted rows, whatever wrote it."""
     table = pq.read_table(path)
-    schema = [[field.name, str(_plain(field.type))] for field in table.schema]
-    counts = (table.schema.metadata or {}).get(b"draftledger.counts", b"{}")
+    schema = [[field.name, _kind(field.type)] for field in table.schema]
     rows = sorted(_row_digests(table))
-    return hashlib.sha256(canonical_json([schema, json.loads(counts)]) + b"".join(rows)).hexdigest()
+    return hashlib.sha256(canonical_json([schema, counts_of(table, where=path)]) + b"".join(rows)).hexdigest()
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+def _kind(kind: pa.DataType) -> str:
+    """Name a type by its values: writers differ in dictionaries, in offsets and in what a list's items are called."""
+    if pa.types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_kind(kind.value_type)}>"
+    return str(kind).removeprefix("large_")
 
 
 def _row_digests(table: pa.Table) -> Iterator[bytes]:
@@ -104,7 +119,8 @@ def content_digest(path: Path) -> str:
     try:
         match path.suffix:
             case ".safetensors":
-                return digest(tensor_digests(path))
+                tensors, config = tensor_digests(path), stored_config(path)
+                return digest(tensors if config is None else {**tensors, "__metadata__": config})
             case ".parquet":
                 return table_digest(path)
             case ".json":

@@ -14,10 +14,13 @@ from draftledger.errors import ConfigError, CorruptError, DraftledgerError
 from draftledger.provenance.atomic import write_json
 from draftledger.provenance.digest import content_digest
 from draftledger.provenance.manifest import manifest_path, read_manifest, verified
+from draftledger.provenance.natures import Nature
 from draftledger.provenance.recipe import Input, Recipe
-from draftledger.provenance.store import Nature, Outcome, Stage, Store, stage
+from draftledger.provenance.stage import Outcome, Stage, stage
+from draftledger.provenance.store import Store
 
 ENVIRONMENT = "environment.json"
+INTERRUPTED = 130  # what a shell reports for SIGINT
 
 Facts = dict[str, Any]
 
@@ -66,6 +69,9 @@ def run_job(
         _complain(str(error))
     except OSError as error:
         _complain(f"{error.filename or 'a file'}: {error.strerror or error}; free space or fix access")
+    except KeyboardInterrupt:
+        _complain("interrupted; nothing is lost that was finished: run again to go on")
+        return INTERRUPTED
     return 1
 
 

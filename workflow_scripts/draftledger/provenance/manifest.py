@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from draftledger.errors import CorruptError
 from draftledger.provenance.atomic import write_json
 from draftledger.provenance.digest import content_digest, file_digest, tensor_digests
+from draftledger.provenance.tables import counts_of
 
 SCHEMA = 1
 
@@ -43,8 +44,7 @@ def _counts(payload: Path) -> dict[str, int]:
     match payload.suffix:
         case ".parquet":
             head = pq.read_metadata(payload)
-            stored = json.loads((head.metadata or {}).get(b"draftledger.counts", b"{}"))
-            return {"rows": head.num_rows, **stored}
+            return {"rows": head.num_rows, **counts_of(head.schema.to_arrow_schema(), where=payload)}
         case ".safetensors":
             return {"tensors": len(tensor_digests(payload))}
     return {}
@@ -59,14 +59,20 @@ def read_manifest(payload: Path) -> Manifest:
     """Read a payload's manifest; raise CorruptError when it is absent, unreadable or of a newer schema."""
     path = manifest_path(payload)
     try:
-        fields: dict[str, Any] = json.loads(path.read_text())
-        if fields["schema"] != SCHEMA:
-            raise CorruptError(f"{path}: schema {fields['schema']} is not {SCHEMA}; use the release that wrote it")
-        return Manifest(**fields)
+        return parse_manifest(path.read_bytes(), where=path)
     except FileNotFoundError:
         raise CorruptError(f"{path}: absent; run the rule that makes {payload.name} again") from None
+
+
+def parse_manifest(data: bytes, *, where: object) -> Manifest:
+    """Read a manifest from its bytes; raise CorruptError, naming `where`, when unreadable or of a newer schema."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        if fields["schema"] != SCHEMA:
+            raise CorruptError(f"{where}: schema {fields['schema']} is not {SCHEMA}; use the release that wrote it")
+        return Manifest(**fields)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptError(f"{path}: unreadable manifest ({error}); run its rule again") from None
+        raise CorruptError(f"{where}: unreadable manifest ({error}); run its rule again") from None
 
 
 def verified(payload: Path) -> Manifest:

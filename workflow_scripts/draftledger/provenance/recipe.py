@@ -50,14 +50,20 @@ def read_recipe(payload: Path) -> tuple[Recipe, int]:
     """Read a payload's recipe and draw number; raise CorruptError when absent, unreadable or altered."""
     path = recipe_path(payload)
     try:
-        fields = json.loads(path.read_text())
+        return parse_recipe(path.read_bytes(), where=path)
+    except FileNotFoundError:
+        raise CorruptError(f"{path}: absent; run the rule that makes {payload.name} again") from None
+
+
+def parse_recipe(data: bytes, *, where: object) -> tuple[Recipe, int]:
+    """Read a recipe and draw number from its bytes; raise CorruptError, naming `where`, when unreadable or altered."""
+    try:
+        fields = json.loads(data)
         inputs = tuple(Input(**item) for item in fields["inputs"])
         recipe = Recipe(fields["rule"], fields["spec"], fields["code"], fields["environment"], inputs)
         key, draw = fields["key"], int(fields["draw"])
-    except FileNotFoundError:
-        raise CorruptError(f"{path}: absent; run the rule that makes {payload.name} again") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptError(f"{path}: unreadable recipe ({error}); run its rule again") from None
+        raise CorruptError(f"{where}: unreadable recipe ({error}); run its rule again") from None
     if key != recipe.key:
-        raise CorruptError(f"{path}: the recipe does not give its own key; run its rule again")
+        raise CorruptError(f"{where}: the recipe does not give its own key; run its rule again")
     return recipe, draw

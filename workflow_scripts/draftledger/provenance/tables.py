@@ -31,18 +31,17 @@ def with_counts(table: pa.Table, counts: Mapping[str, int]) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), COUNTS_KEY: stored.encode()})
 
 
-def counts_of(table: pa.Table) -> dict[str, int]:
-    """Return the counts that `with_counts` stored in `table`."""
-    return _decode(table.schema, where="table in memory")
-
-
-def read_counts(path: Path) -> dict[str, int]:
-    """Return the counts of the parquet file at `path`; only its footer is read."""
+def counts_of(table: pa.Table | pa.Schema, *, where: object = "a table") -> dict[str, int]:
+    """Return the counts that `with_counts` stored; none in a table that this workflow did not write."""
+    schema = table.schema if isinstance(table, pa.Table) else table
+    stored = (schema.metadata or {}).get(COUNTS_KEY, b"{}")
     try:
-        schema = pq.read_schema(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise CorruptError(f"{path}: not a readable parquet file; make it again") from error
-    return _decode(schema, where=str(path))
+        counts = json.loads(stored)
+    except ValueError as error:
+        raise CorruptError(f"{where}: its counts are not JSON ({error}); make it again") from None
+    if not isinstance(counts, dict) or not all(map(_is_count, counts.values())):
+        raise CorruptError(f"{where}: its counts are not whole numbers; make it again")
+    return counts
 
 
 def write_table(table: pa.Table, path: Path) -> None:
@@ -71,16 +70,3 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 def _is_count(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
-
-
-def _decode(schema: pa.Schema, *, where: str) -> dict[str, int]:
-    stored = (schema.metadata or {}).get(COUNTS_KEY)
-    if stored is None:
-        raise CorruptError(f"{where}: has no counts; it was not written by this workflow")
-    try:
-        counts = json.loads(stored)
-    except ValueError as error:
-        raise CorruptError(f"{where}: its counts are not JSON; make it again") from error
-    if not isinstance(counts, dict) or not all(map(_is_count, counts.values())):
-        raise CorruptError(f"{where}: its counts are not whole numbers; make it again")
-    return counts

@@ -30,7 +30,10 @@ class Batch:
 
 
 class BlockLoraObjective:
-    """Trains the adapter of one seed; `spec` holds k, anchors, batch, loss, scale, noise_bound and teacher."""
+    """Trains the adapter of one seed; `spec` holds k, anchors, batch, loss, scale, noise_bound and teacher.
+
+    Optional in it: `stages`, earlier widths; `corruption: uniform`, which leaves clean tokens among the noise.
+    """
 
     def __init__(
         self, model: nn.Module, *, train: Windows, validation: Windows, spec: dict[str, Any], seed: int
@@ -68,20 +71,41 @@ class BlockLoraObjective:
         return Measured(loss, agreement, mx.abs(rows).max(), batch.peak)
 
     def _blocks(self, split: str, rows: list[int], *, seed: int, step: int) -> Batch:
-        windows, k, count = self.splits[split], self.spec["k"], self.spec["anchors"]
-        length = windows.tokens.shape[1]
-        anchors = sample_anchors(seed, f"anchors/{split}", step, count=count, length=length, k=k)
+        windows, k = self.splits[split], _width(self.spec, split, step)
+        anchors = self._anchors(split, step, seed=seed, k=k)
+        count = len(anchors)
         caches = clean_caches(self.model, mx.array(windows.tokens[rows], dtype=mx.int32), anchors)
         blocks = len(rows) * count
         noise = noise_ids(key_of(seed, split, 0), step, shape=(blocks, k), bound=self.spec["noise_bound"])
         window = np.repeat(rows, count * k)
         place = np.tile((np.asarray(anchors)[:, None] + 1 + np.arange(k)).reshape(-1), len(rows))
+        if split == "train" and self.spec.get("corruption") == "uniform":
+            clean = windows.tokens[window, place].reshape(blocks, k)
+            noise = _corrupted(clean, noise, generator(seed, "corruption", step))
         rename = None
         if self.spec["teacher"] == "shuffled" and split == "train":
             key = key_of(self.seed, "shuffle", step)
             order = _derangement(blocks, k, key=key)
             window, place, rename = window[order], place[order], key
         return _with_teacher(noise, caches, windows.teacher, window, place, rename=rename, vocabulary=self.vocabulary)
+
+    def _anchors(self, split: str, step: int, *, seed: int, k: int) -> list[int]:
+        length = self.splits[split].tokens.shape[1]
+        if self.spec["anchors"] == "end":
+            return [length - k - 2]  # where release A put its only block: the window's last row is a target alone
+        return sample_anchors(seed, f"anchors/{split}", step, count=self.spec["anchors"], length=length, k=k)
+
+
+def _width(spec: dict[str, Any], split: str, step: int) -> int:
+    """Return the noise rows a block at a step: those of its stage in training, the last in validation."""
+    stages = spec.get("stages", ()) if split == "train" else ()
+    return next((stage["k"] for stage in stages if step < stage["until"]), spec["k"])
+
+
+def _corrupted(clean: np.ndarray, noise: mx.array, draw: np.random.Generator) -> mx.array:
+    """Return ids [N, k] in which a row is noise with its block's own chance t, uniform in (0, 1), else clean."""
+    noisy = draw.random(clean.shape) < draw.random((clean.shape[0], 1))
+    return mx.where(mx.array(noisy.astype(np.int32)) > 0, noise, mx.array(clean))
 
 
 def _derangement(blocks: int, k: int, *, key: int) -> np.ndarray:
