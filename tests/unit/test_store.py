@@ -205,6 +205,14 @@ def test_placing_a_linked_blob_again_makes_a_copy(bench):
     assert (bench.root / "again.txt").read_text() == "payload of a.txt"
 
 
+def test_the_placed_file_stays_until_the_new_one_is_whole(bench):
+    bench.run()
+    with pytest.raises(FileNotFoundError):
+        bench.store.place("0" * 64, bench.root / "a.txt", twice=False)
+    assert bench.text() == "payload of a.txt"
+    assert bench.leftovers() == []
+
+
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system at /dev/shm")
 @pytest.mark.parametrize("nature", ["repeatable", "draw"])
 def test_a_store_on_another_file_system_is_copied_from(tmp_path, nature):
