@@ -12,8 +12,6 @@ from mlx.utils import tree_map
 from block_drafters import deep
 from targets import prompt
 
-COUNT = 20
-
 
 class Words:
     """A tokenizer as both projects want one; every id is a word."""
@@ -58,7 +56,7 @@ def single(drafter):
     return drafter
 
 
-def zlab(folder: Path, rounds) -> dict:
+def zlab(folder: Path, rounds, case) -> dict:
     """z-lab: logits of the mask rows, the greedy choice, and an answer."""
     from dflash import model_mlx as peer
 
@@ -71,20 +69,20 @@ def zlab(folder: Path, rounds) -> dict:
         if hasattr(drafter, "candidate_selector"):
             found[f"tokens{i}"] = drafter.propose(block[None], heard[None], again, 0.0, logits_start=1)[0][0]
     # Beyond what is compared, because it narrows its last blocks.
-    limit, answer = COUNT + drafter.config.block_size, []
+    limit, answer = case["count"] + drafter.config.block_size, []
     for part in peer.stream_generate(model, drafter, Words(), prompt(12, key=1), max_tokens=limit):
         answer += part.tokens
-        if len(answer) >= COUNT:
+        if len(answer) >= case["count"]:
             break
     prefill = sum(width != drafter.config.block_size for width in calls[:2])
-    return {**found, "answer": mx.array(answer[:COUNT]), "forwards": mx.array(len(calls) - prefill + 1)}
+    return {**found, "answer": mx.array(answer[: case["count"]]), "forwards": mx.array(len(calls) - prefill + 1)}
 
 
-def mlx_dspark(folder: Path, rounds) -> dict:
+def mlx_dspark(folder: Path, rounds, case) -> dict:
     """mlx-dspark: the same of its DFlash and DSpark drafters, and DSpark's confidence."""
     from mlx_dspark import Target, dflash_generate, load_dflash, load_drafter, speculative_generate
 
-    spark = json.loads((folder / "case.json").read_text())["kind"] == "dspark"
+    spark = case["kind"] == "dspark"
     target = Target(deep.__wrapped__(), Words())
     drafter, config = (load_drafter if spark else load_dflash)(str(folder), quantize=False)
     found = (_spark if spark else _flash)(single(drafter), config, target, rounds)
@@ -94,11 +92,11 @@ def mlx_dspark(folder: Path, rounds) -> dict:
         Words(),
         drafter,
         prompt_ids=prompt(12, key=1).tolist(),
-        max_new_tokens=COUNT,
+        max_new_tokens=case["count"],
         max_draft_tokens=None,
         lookup_drafts=False,
     )
-    return {**found, "answer": mx.array(said.token_ids[:COUNT]), "forwards": mx.array(said.target_forwards)}
+    return {**found, "answer": mx.array(said.token_ids[: case["count"]]), "forwards": mx.array(said.target_forwards)}
 
 
 def _flash(drafter, config, target, rounds) -> dict:
@@ -131,19 +129,16 @@ def _spark(drafter, config, target, rounds) -> dict:
 
 
 def main(peer: str, folder: Path) -> None:
-    """Write what a peer says of every case under a folder as arrays beside it, or the reason why it will not."""
+    """Write what a peer says of every case under a folder as arrays beside it."""
     run = SimpleNamespace(zlab=zlab, mlx_dspark=mlx_dspark).__dict__[peer]
-    for case in sorted(path.parent for path in folder.glob("*/case.json")):
-        if peer not in json.loads((case / "case.json").read_text())["peers"]:
+    for place in sorted(path.parent for path in folder.glob("*/case.json")):
+        case = json.loads((place / "case.json").read_text())
+        if peer not in case["peers"]:
             continue
-        arrays = mx.load(str(case / "inputs.npz"))
+        arrays = mx.load(str(place / "inputs.npz"))
         rounds = [(arrays[f"heard{i}"], arrays[f"block{i}"]) for i in range(len(arrays) // 2)]
-        try:
-            found = run(case, rounds)
-        except ValueError as refused:
-            (case / f"{peer}.refused").write_text(str(refused))
-            continue
-        np.savez(case / f"{peer}.npz", **{name: np.array(value) for name, value in found.items()})
+        found = run(place, rounds, case)
+        np.savez(place / f"{peer}.npz", **{name: np.array(value) for name, value in found.items()})
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def peers(tmp_path_factory) -> Path:
         write_case(cases / name, kind, attention, changes, told)
     for name in PACKAGINGS:
         understood(FIXTURES[name]).write(cases / name)
-        write_inputs(cases / name, "dspark", ("mlx_dspark",))
+        write_inputs(cases / name, "dspark", ("mlx_dspark",), count=6)
     places = [code, HERE.parent, HERE.parent.parent / "workflow_scripts"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), "HOME": str(code)}
     for peer in PINNED:
@@ -151,15 +151,15 @@ def plant(model: DFlashDraftModel, kind: str) -> None:
         model.candidate_selector.successor_codebook = follows
 
 
-def write_inputs(folder: Path, kind: str, told: tuple[str, ...], rounds: tuple[int, ...] = ROUNDS) -> None:
-    """Write the rounds that every project is given: taps of shape [n, T·H] and a block."""
+def write_inputs(folder: Path, kind: str, told: tuple[str, ...], *, rounds=ROUNDS, count: int = COUNT) -> None:
+    """Write the rounds that every project is given, taps [n, T·H] and a block, and how long it is to answer."""
     config, _ = read(folder)
     arrays = {}
     for i, rows in enumerate(rounds):
         arrays[f"heard{i}"] = mx.random.normal((rows, 2 * HIDDEN), key=mx.random.key(i))
         arrays[f"block{i}"] = mx.array([7 * i + 5] + [config.mask_token_id] * (config.block_size - 1), dtype=mx.int32)
     mx.savez(str(folder / "inputs.npz"), **arrays)
-    (folder / "case.json").write_text(json.dumps({"kind": kind, "peers": told}))
+    (folder / "case.json").write_text(json.dumps({"kind": kind, "peers": told, "count": count}))
 
 
 @cache
@@ -178,7 +178,8 @@ def ours(folder: Path) -> dict[str, np.ndarray]:
         found |= {f"logits{i}": np.array(logits), f"tokens{i}": np.array(proposal.tokens)}
         found |= {} if proposal.confidence is None else {f"confidence{i}": np.array(proposal.confidence)}
     drafter = KINDS[config.kind].build(DraftContext({"kind": config.kind}, state, (), 1, adapter))
-    rounds = list(decode(state, drafter, prompt(12, key=1), k=drafter.block, limits=Limits(COUNT, frozenset())))
+    limits = Limits(json.loads((folder / "case.json").read_text())["count"], frozenset())
+    rounds = list(decode(state, drafter, prompt(12, key=1), k=drafter.block, limits=limits))
     answer = [token for result in rounds for token in result.committed]
     return {**found, "answer": np.array(answer), "forwards": np.array(len(rounds))}
 

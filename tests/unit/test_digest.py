@@ -249,6 +249,19 @@ def test_two_columns_with_one_name_are_refused(tmp_path):
         content_digest(tmp_path / "a.parquet")
 
 
+def test_a_byte_changed_in_a_table_is_no_other_error_than_corrupt(tmp_path):
+    """Arrow tells damage in several classes, OSError among them, which elsewhere means a full or unreadable disk."""
+    data, path = table(tmp_path / "whole.parquet", {"x": [1, 2, 3]}).read_bytes(), tmp_path / "x.parquet"
+    refused = 0
+    for place in range(0, len(data), 7):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        try:
+            content_digest(path)
+        except CorruptError:
+            refused += 1
+    assert refused > len(data) // 70
+
+
 def test_the_name_of_the_folder_does_not_count(tmp_path):
     (tmp_path / "run=3").mkdir()
     assert content_digest(table(tmp_path / "a.parquet")) == content_digest(table(tmp_path / "run=3" / "a.parquet"))

@@ -145,10 +145,16 @@ def test_example_settings_are_accepted(block: str) -> None:
     check_config({**DEFAULT, **yaml.safe_load(block)}, SCHEMA)
 
 
+OWN_SECTION = {"sampling"}
+
+
 def keys(schema: dict[str, Any], where: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Each key of a schema with the section of config/README.md that describes it."""
     for name, inner in schema.get("properties", {}).items():
-        yield f"`{where[0]}`" if where else "Top level", name
+        yield (
+            (f"`{where[-1]}`" if where and where[-1] in OWN_SECTION else f"`{where[0]}`" if where else "Top level"),
+            name,
+        )
         yield from keys(inner, (*where, name))
     for branch in schema.get("oneOf", ()):
         yield from keys(branch, where)
@@ -168,11 +174,25 @@ def test_every_setting_is_described_in_its_section() -> None:
     assert settings - described == set()
 
 
+def drafter_kinds(node: Any) -> Iterator[str]:
+    """Each kind that a schema allows for a drafter."""
+    if isinstance(node, dict):
+        kind = node.get("properties", {}).get("kind", {})
+        yield from kind.get("enum", [kind["const"]] if "const" in kind else [])
+        for inner in node.values():
+            yield from drafter_kinds(inner)
+    if isinstance(node, list):
+        for inner in node:
+            yield from drafter_kinds(inner)
+
+
 def test_every_kind_is_described() -> None:
-    schema = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))["properties"]
+    whole = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+    schema = whole["properties"]
     choices = (schema["target"], schema["corpus"], schema["arms"]["additionalProperties"])
     kinds = {branch["title"] for choice in choices for branch in choice["oneOf"]}
-    kinds |= set(schema["drafters"]["additionalProperties"]["properties"]["kind"]["enum"])
+    kinds |= set(drafter_kinds(whole["$defs"]))
+    assert {"block_lora", "dflash"} <= kinds
     assert {kind for kind in kinds if f"`{kind}`" not in SETTINGS and f"`kind: {kind}`" not in SETTINGS} == set()
 
 

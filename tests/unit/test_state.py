@@ -193,7 +193,7 @@ def test_misuse_is_refused_in_one_line():
     ("ids", "message"),
     [
         (mx.zeros((0,), dtype=mx.int32), "at least one token"),
-        (mx.zeros((2, 5), dtype=mx.int32), r"shape \[2, 5\]; give one prompt"),
+        (mx.zeros((2, 5), dtype=mx.int32), r"shape \[2, 5\]; give one row"),
         (mx.zeros((4097,), dtype=mx.int32), "4097 tokens exceed the target's context of 4096"),
     ],
 )
@@ -203,6 +203,9 @@ def test_prompts_that_cannot_be_answered_are_refused_in_one_line(target, ids, me
     with pytest.raises(ConfigError, match=message):
         state.prefill(ids)
     assert state.length == 0
+    if ids.size < 20:
+        with pytest.raises(ConfigError, match=message):
+            state.run_block(ids)
 
 
 class Odd(type(dense())):

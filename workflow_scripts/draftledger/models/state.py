@@ -8,7 +8,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from draftledger.errors import ConfigError, UnsupportedError
-from draftledger.models.caches import ForwardCache, exact_cache, reason_against
+from draftledger.models.caches import ForwardCache, exact_caches, reason_against
 from draftledger.models.taps import Tapped
 
 PREFILL_CHUNK = 512
@@ -33,11 +33,14 @@ class TargetState:
 
     def __init__(self, model: nn.Module, *, taps: tuple[int, ...] = ()) -> None:
         self.model, self.taps = model, taps
-        why, made = why_not(model), make_prompt_cache(model)
-        self._caches: list[Any] = [ForwardCache(cache, why) if why else exact_cache(cache) for cache in made]
+        why = why_not(model)
+        self._caches: list[Any] = (
+            [ForwardCache(cache, why) for cache in make_prompt_cache(model)] if why else exact_caches(model)
+        )
         self.length = 0
         self.replays = 0
         self._block: mx.array | None = None
+        self._runner = model
         self._tapped = [Tapped(model, taps)] if taps else []
         self._rows: mx.array | None = None  # the open block's taps
         self._told: list[mx.array] = []  # those of committed tokens, not yet taken
@@ -52,7 +55,10 @@ class TargetState:
 
         Raises ConfigError for a prompt that is empty, padded or longer than the target's context.
         """
-        _check_prompt(ids, context_of(self.model))
+        _check_ids(ids, "prompt")
+        context = context_of(self.model)
+        if context is not None and ids.size > context:
+            raise ConfigError(f"prompt: {ids.size} tokens exceed the target's context of {context}; shorten it")
         for start in range(0, ids.size - 1, PREFILL_CHUNK):
             chunk = ids[start : min(start + PREFILL_CHUNK, ids.size - 1)]
             self._forward(chunk, self.model)
@@ -67,14 +73,15 @@ class TargetState:
         """Run ids: [W] int32 after the committed tokens and return logits: [W, V].
 
         `model` is a twin of the target that shares its caches, such as one with a gated adapter.
-        Raises UnsupportedError while a block is open.
+        Raises UnsupportedError while a block is open, ConfigError for ids that are empty or padded.
         """
+        _check_ids(ids, "block")
         if self._block is not None:
             raise UnsupportedError("a block is open; commit it or roll it back before the next")
-        self._block = ids
+        self._block, self._runner = ids, self.model if model is None else model
         for cache in self._caches:
             cache.begin(ids.size)
-        return self._forward(ids, model or self.model)
+        return self._forward(ids, self._runner)
 
     def commit(self, count: int) -> None:
         """Keep the block's first `count` tokens and forget the others."""
@@ -130,7 +137,7 @@ class TargetState:
         for cache in self._caches:
             cache.rollback()
         if ids.size:
-            self.model(ids[None], cache=self.caches)
+            self._runner(ids[None], cache=self.caches)
             self.replays += 1
 
     def _open_block(self) -> mx.array:
@@ -148,8 +155,6 @@ def context_of(model: nn.Module) -> int | None:
     return None
 
 
-def _check_prompt(ids: mx.array, context: int | None) -> None:
+def _check_ids(ids: mx.array, what: str) -> None:
     if ids.ndim != 1 or not ids.size:
-        raise ConfigError(f"prompt: ids of shape {list(ids.shape)}; give one prompt of at least one token, unpadded")
-    if context is not None and ids.size > context:
-        raise ConfigError(f"prompt: {ids.size} tokens exceed the target's context of {context}; shorten it")
+        raise ConfigError(f"{what}: ids of shape {list(ids.shape)}; give one row of at least one token, unpadded")

@@ -90,7 +90,12 @@ def _tensor_digest(path: Path, data: mmap.mmap, start: int, name: str, item: dic
 
 def table_digest(path: Path) -> str:
     """Return the digest of a Parquet table's schema, counts and sorted rows, whatever wrote it."""
-    table = pq.read_table(path)
+    try:
+        table = pq.read_table(path)
+    except OSError as error:
+        if error.errno is None:  # Arrow's word for a damaged file, not the system's
+            raise CorruptError(f"{path}: unreadable ({error}); make the file again") from None
+        raise
     schema = [[field.name, _kind(field.type)] for field in table.schema]
     rows = sorted(_row_digests(table))
     return hashlib.sha256(canonical_json([schema, counts_of(table, where=path)]) + b"".join(rows)).hexdigest()

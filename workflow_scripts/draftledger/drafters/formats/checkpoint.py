@@ -38,7 +38,10 @@ def inspect(path: Path) -> Checkpoint:
     files, where = scan(path), str(path)
     packaging = recognise(files.config, where=where)
     shapes = float_shapes(files.tensors, where=where)
-    names = {_internal(name): name for name in shapes if name not in (*DROPPED, *packaging.dropped)}
+    kept = [name for name in shapes if name not in (*DROPPED, *packaging.dropped)]
+    names = {_internal(name): name for name in kept}
+    if twice := sorted(set(kept) - set(names.values())):
+        raise UnsupportedError(f"{where}: tensor {twice[0]} stands under two names; which one counts is not said")
     found = {internal: shapes[name] for internal, name in names.items()}
     config = _configured(packaging, files.config or {}, found, where=f"{where}: {packaging.name}")
     check_shapes(found, expected(packaging.kind, asdict(config)), where=where)

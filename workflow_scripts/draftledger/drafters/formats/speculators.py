@@ -19,33 +19,13 @@ def speculators(kind: str, settings: Settings, *, verifier: str = "") -> dict[st
     """
     if settings.get("is_causal"):
         raise UnsupportedError("export: speculators has no place for full layers with a causal block")
-    inner = backbone(settings)
-    # Newer readers look for the base here only.
-    inner["rope_parameters"] = {
-        "rope_type": "default",
-        **(settings.get("rope_scaling") or {}),
-        "rope_theta": settings["rope_theta"],
-    }
-    proposals = settings["block_size"] - settings.get("first_row", 1)
-    cap = settings.get("final_logit_softcapping")
+    proposals, cap = settings["block_size"] - settings.get("first_row", 1), settings.get("final_logit_softcapping")
     return {
         "architectures": [ARCHITECTURES[kind]],
         "speculators_model_type": kind,
         "speculators_version": VERSION,
-        "speculators_config": {
-            "algorithm": kind,
-            "default_proposal_method": "greedy",
-            "proposal_methods": [
-                {
-                    "proposal_type": "greedy",
-                    "speculative_tokens": proposals,
-                    "verifier_accept_k": 1,
-                    "accept_tolerance": 0.0,
-                }
-            ],
-            "verifier": {"name_or_path": verifier, "architectures": []},
-        },
-        "transformer_layer_config": inner,
+        "speculators_config": _method(kind, proposals, verifier),
+        "transformer_layer_config": backbone(settings),
         "block_size": settings["block_size"],
         "aux_hidden_state_layer_ids": list(settings["target_layer_ids"]),
         "num_target_layers": settings["num_target_layers"],
@@ -55,4 +35,14 @@ def speculators(kind: str, settings: Settings, *, verifier: str = "") -> dict[st
         "sample_from_anchor": proposals == settings["block_size"],
         **({} if cap is None else {"final_logit_softcapping": cap}),
         **{name: settings[name] for name in EXTRA[kind]},
+    }
+
+
+def _method(kind: str, proposals: int, verifier: str) -> dict[str, Any]:
+    method = {"proposal_type": "greedy", "speculative_tokens": proposals, "verifier_accept_k": 1}
+    return {
+        "algorithm": kind,
+        "default_proposal_method": "greedy",
+        "proposal_methods": [{**method, "accept_tolerance": 0.0}],
+        "verifier": {"name_or_path": verifier, "architectures": []},
     }
