@@ -238,6 +238,14 @@ def test_a_cut_file_and_a_doubled_tensor_are_refused(tmp_path):
         inspect(folder)
 
 
+def test_a_tensor_under_two_names_is_refused(tmp_path):
+    fixture, name = FIXTURES["NVIDIA"], "embed_tokens.weight"
+    tensors = fixture.edit(fixture.tensors())
+    fixture.write(tmp_path, tensors={**tensors, name: tensors[f"model.{name}"]})
+    with pytest.raises(UnsupportedError, match="stands under two names"):
+        inspect(tmp_path)
+
+
 PAIRS = {
     "hidden": ({"hidden": 64}, "its hidden size is 32, the target's 64"),
     "layers": ({"layers": 2}, "it taps layer 2, the target's last is 1"),

@@ -63,6 +63,7 @@ class _Chains:
     known: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def behind(self, side: int, row: Number | None) -> set[str]:
+        """Return what lies behind one number, back to what differs."""
         summary = self.graphs[side].artefacts.get(SUMMARY)
         if row is None or summary is None or summary.recipe is None:
             return set()

@@ -93,6 +93,7 @@ class _Way:
     files: dict[tuple[str, str], Node] = field(default_factory=dict)
 
     def step(self, consumer: Recipe, item: Input) -> Node:
+        """Return the node of one input of a recipe, as far back as it goes."""
         artefact = self.graph.artefacts.get(item.role)
         if artefact and artefact.manifest.content == item.content:
             return self.made(artefact)
@@ -105,6 +106,7 @@ class _Way:
         return Node("gap", f"{item.role or 'an input'}: nothing here has the content {item.content[:12]}")
 
     def made(self, artefact: Artefact) -> Node:
+        """Return the node of an artefact and of all that it was made from."""
         recipe = artefact.recipe
         if recipe is None:
             return Node("gap", f"{artefact.role}: no recipe says how it was made")
