@@ -10,9 +10,7 @@ from draftledger.provenance.diff import recipe_changes
 from draftledger.provenance.digest import content_digest
 from draftledger.provenance.graph import Artefact, Graph
 from draftledger.provenance.numbers import SUMMARY, Number, name
-from draftledger.provenance.recipe import Input, Recipe
-
-ENVIRONMENT = "environment.json"
+from draftledger.provenance.recipe import ENVIRONMENT, Input, Recipe
 
 State = Literal["ok", "stale", "unexplained", "absent"]
 
@@ -85,8 +83,7 @@ def _fails(judged: Judged | None) -> bool:
 
 
 def _other_contents(recipe: Recipe, roles: Mapping[str, str], graph: Graph) -> Iterable[str]:
-    inputs = [*recipe.inputs, *([Input(ENVIRONMENT, recipe.environment)] if recipe.environment else [])]
-    for item in inputs:
+    for item in recipe.reads:
         if item.role in roles and item.content != _content(item.role, roles[item.role], graph):
             yield f"{item.role} is another, or gone"
 

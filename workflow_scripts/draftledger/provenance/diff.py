@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from draftledger.provenance.graph import Artefact, Graph
 from draftledger.provenance.natures import nature_of
-from draftledger.provenance.recipe import Recipe
+from draftledger.provenance.recipe import ENVIRONMENT, Recipe
 
 Kind = Literal["only in the first", "only in the second", "recipe", "content"]
 
@@ -82,4 +82,4 @@ def _inputs(one: Recipe, other: Recipe) -> Iterator[str]:
     before = {item.role: item.content for item in one.inputs}
     yield from (item.role for item in other.inputs if before.get(item.role, item.content) != item.content)
     if one.environment != other.environment:
-        yield "environment.json"
+        yield ENVIRONMENT

@@ -16,8 +16,6 @@ from draftledger.provenance.manifest import Manifest, describe, parse_manifest
 from draftledger.provenance.natures import nature_of
 from draftledger.provenance.recipe import Input, Recipe, parse_recipe, recipe_record
 
-ENVIRONMENT = "environment.json"
-
 
 @dataclass(slots=True)
 class Inspection:
@@ -113,15 +111,12 @@ class Inspection:
             return Finding(path, "unexplained", "no recipe says how it was made")
         if role not in self._files:
             return self._gone(role, recipe)
-        for item in self._inputs(recipe):
+        for item in recipe.reads:
             if item.role not in faulty and (finding := self._made_from(path, recipe, item)):
                 return finding
         if self._sums and role not in self._sums and NAME not in {item.role for item in recipe.inputs} and role != NAME:
             return Finding(path, "orphan", f"{NAME} does not name it")
         return Finding(path, "ok")
-
-    def _inputs(self, recipe: Recipe) -> list[Input]:
-        return [*recipe.inputs, *([Input(ENVIRONMENT, recipe.environment)] if recipe.environment else [])]
 
     def _gone(self, role: str, recipe: Recipe) -> Finding:
         lost = nature_of(recipe.rule) == "draw" and (not self._sums or role in self._sums)

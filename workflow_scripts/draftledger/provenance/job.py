@@ -15,11 +15,10 @@ from draftledger.provenance.atomic import write_json
 from draftledger.provenance.digest import content_digest
 from draftledger.provenance.manifest import manifest_path, read_manifest, verified
 from draftledger.provenance.natures import Nature
-from draftledger.provenance.recipe import Input, Recipe
+from draftledger.provenance.recipe import ENVIRONMENT, Input, Recipe
 from draftledger.provenance.stage import Outcome, Stage, stage
 from draftledger.provenance.store import Store
 
-ENVIRONMENT = "environment.json"
 INTERRUPTED = 130  # what a shell reports for SIGINT
 
 Facts = dict[str, Any]

@@ -10,7 +10,7 @@ from draftledger.jobs import PlannedJob
 from draftledger.provenance.digest import content_digest
 from draftledger.provenance.glance import Glance, Seen, glance
 from draftledger.provenance.natures import nature_of
-from draftledger.provenance.recipe import Input, Recipe, recipe_path
+from draftledger.provenance.recipe import ENVIRONMENT, Input, Recipe, recipe_path
 from draftledger.provenance.store import Store
 
 SMALL = 1_000_000  # bytes; a larger file outside the results is not read at parse time
@@ -68,7 +68,7 @@ def _recipe(job: PlannedJob, contents: dict[str, str | None], *, root: str) -> R
         if content is None:
             return None
         role = path.removeprefix(f"{root}/")
-        if role == "environment.json":
+        if role == ENVIRONMENT:
             environment = content
         else:
             inputs.append(Input(role, content))

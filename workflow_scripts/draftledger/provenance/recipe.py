@@ -8,6 +8,8 @@ from typing import Any
 from draftledger.errors import CorruptError
 from draftledger.provenance.digest import digest
 
+ENVIRONMENT = "environment.json"  # the role of the environment class, which a recipe names apart from its inputs
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -29,6 +31,11 @@ class Recipe:
     code: str
     environment: str | None
     inputs: tuple[Input, ...]
+
+    @property
+    def reads(self) -> tuple[Input, ...]:
+        """Return all inputs, the environment class last."""
+        return (*self.inputs, Input(ENVIRONMENT, self.environment)) if self.environment else self.inputs
 
     @property
     def key(self) -> str:

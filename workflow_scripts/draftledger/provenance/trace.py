@@ -6,11 +6,9 @@ from typing import Any, Literal
 
 from draftledger.errors import ConfigError
 from draftledger.provenance.graph import Artefact, Graph, outside
+from draftledger.provenance.numbers import SUMMARY
 from draftledger.provenance.recipe import Input, Recipe
 from draftledger.provenance.roots import pins
-
-ENVIRONMENT = "environment.json"
-SUMMARY = "summary.parquet"
 
 Kind = Literal["number", "job", "file", "upstream", "gap"]
 
@@ -119,7 +117,6 @@ class _Way:
         return self.jobs[key]
 
     def _inputs(self, recipe: Recipe) -> tuple[Node, ...]:
-        items = [*recipe.inputs, *([Input(ENVIRONMENT, recipe.environment)] if recipe.environment else [])]
         upstream = [Node("upstream", line) for line in pins(recipe)]
-        nodes = _once([*(self.step(recipe, item) for item in items), *upstream])
+        nodes = _once([*(self.step(recipe, item) for item in recipe.reads), *upstream])
         return nodes or (Node("gap", f"{recipe.rule}: no input and no pin says where its bytes come from"),)
