@@ -15,7 +15,7 @@ from draftledger.decoding.loop import Limits, decode
 from draftledger.decoding.sampling import Sampling, distribution
 from draftledger.drafters import dflash, dflash2, dspark
 from draftledger.drafters.base import DraftContext
-from draftledger.drafters.block_adapter import adapter, load_adapter
+from draftledger.drafters.block_adapter import adapter, load
 from draftledger.drafters.formats.write import write_adapter
 from draftledger.drafters.initial import initial, uniform_taps
 from draftledger.errors import ConfigError, UnsupportedError
@@ -170,7 +170,7 @@ def test_a_drafter_that_was_written_is_the_same_when_loaded(tmp_path, kind):
     one, two = leaves(loaded.module.parameters()), leaves(made.module.parameters())
     assert all(mx.array_equal(one[name], two[name]) for name in two)
     with pytest.raises(UnsupportedError, match=f"is a {kind} drafter"):
-        load_adapter({"kind": "other"}, path, model=target)
+        load({"kind": "other"}, path, model=target)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,7 +20,7 @@ from draftledger.errors import ConfigError, UnsupportedError
 KEPT = ("kernel_projection", "candidate_selector", "markov_head", "confidence_head")
 
 
-def load_adapter(spec: Mapping[str, Any], path: Path, *, model: nn.Module) -> Adapter:
+def load(spec: Mapping[str, Any], path: Path, *, model: nn.Module) -> Adapter:
     """Load a drafter's checkpoint for this target; raise UnsupportedError when it is another kind's or target's."""
     config, tensors = read(path)
     if config.kind != spec["kind"]:

@@ -1,16 +1,13 @@
 """DFlash 2: DFlash with convolutions in its layers, and a selector that walks one path through the candidates."""
 
-from pathlib import Path
-from typing import Any
-
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 
-from draftledger.drafters.base import Adapter, DraftContext, Proposal
-from draftledger.drafters.block_adapter import load_adapter, module_of
+from draftledger.drafters.base import DraftContext, Proposal
+from draftledger.drafters.block_adapter import load as load
+from draftledger.drafters.block_adapter import module_of
 from draftledger.drafters.block_drafter import BlockDrafter
-from draftledger.drafters.initial import untrained_adapter
+from draftledger.drafters.initial import untrained as untrained
 
 
 class DFlash2(BlockDrafter):
@@ -20,16 +17,6 @@ class DFlash2(BlockDrafter):
         """Choose a path: hidden [n, H], logits [n, V]; uniform [n] are the draws, null for greedy decoding."""
         path = self.model.candidate_selector(hidden, logits, anchor, sampling=self.sampling, uniform=uniform)
         return Proposal(path.tokens, q=path.q, candidates=path.candidates, forwards=1)
-
-
-def load(spec: dict[str, Any], path: Path, *, model: nn.Module) -> Adapter:
-    """Load a published or trained drafter for this target."""
-    return load_adapter(spec, path, model=model)
-
-
-def untrained(spec: dict[str, Any], *, model: nn.Module) -> Adapter:
-    """Return the drafter that training starts from."""
-    return untrained_adapter(spec, model=model)
 
 
 def build(context: DraftContext) -> DFlash2:

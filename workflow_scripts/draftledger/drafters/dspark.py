@@ -1,19 +1,16 @@
 """DSpark: a block in one pass, then a small head that lets each token depend on the one before (arXiv 2607.05147)."""
 
-from pathlib import Path
-from typing import Any
-
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 
 from draftledger.decoding.sampling import Sampling
-from draftledger.drafters.base import Adapter, DraftContext, Proposal
-from draftledger.drafters.block_adapter import load_adapter, module_of
+from draftledger.drafters.base import DraftContext, Proposal
+from draftledger.drafters.block_adapter import load as load
+from draftledger.drafters.block_adapter import module_of
 from draftledger.drafters.block_drafter import BlockDrafter
 from draftledger.drafters.dflash_config import DSparkConfig
 from draftledger.drafters.dflash_model import DFlashDraftModel
-from draftledger.drafters.initial import untrained_adapter
+from draftledger.drafters.initial import untrained as untrained
 
 
 class DSpark(BlockDrafter):
@@ -73,16 +70,6 @@ def _cut(proposal: Proposal, threshold: float) -> Proposal:
     parts = (proposal.q, proposal.candidates, proposal.confidence)
     q, candidates, confidence = (None if part is None else part[:count] for part in parts)
     return Proposal(proposal.tokens[:count], q, candidates, confidence, proposal.forwards)
-
-
-def load(spec: dict[str, Any], path: Path, *, model: nn.Module) -> Adapter:
-    """Load a published or trained drafter for this target."""
-    return load_adapter(spec, path, model=model)
-
-
-def untrained(spec: dict[str, Any], *, model: nn.Module) -> Adapter:
-    """Return the drafter that training starts from."""
-    return untrained_adapter(spec, model=model)
 
 
 def build(context: DraftContext) -> DSpark:

@@ -97,7 +97,7 @@ def _fresh(name: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
     return mx.random.uniform(-bound, bound, shape, key=key)
 
 
-def untrained_adapter(spec: Mapping[str, Any], *, model: nn.Module) -> Adapter:
+def untrained(spec: Mapping[str, Any], *, model: nn.Module) -> Adapter:
     """Return the drafter that training starts from, of one fixed key."""
     config, weights = initial(spec, model=model, key=mx.random.key(0))
     return adapter(config, weights, spec=spec, model=model, where="untrained drafter")
