@@ -9,7 +9,7 @@ from draftledger.errors import ConfigError, UnsupportedError
 
 DrafterConfig = DFlashConfig | DSparkConfig
 CLASSES: Mapping[str, type[DrafterConfig]] = {"dflash": DFlashConfig, "dflash2": DFlashConfig, "dspark": DSparkConfig}
-SIZES = (
+TRANSFORMER_SIZES = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -17,8 +17,8 @@ SIZES = (
     "head_dim",
     "intermediate_size",
     "vocab_size",
-    "block_size",
 )
+SIZES = (*TRANSFORMER_SIZES, "block_size")
 LARGEST_BLOCK = 64
 
 

@@ -2,22 +2,12 @@
 
 from typing import Any
 
+from draftledger.drafters.formats.checks import TRANSFORMER_SIZES
 from draftledger.drafters.formats.shapes import Settings
 from draftledger.errors import UnsupportedError
 
 SELECTOR = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-BACKBONE = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "rms_norm_eps",
-    "max_position_embeddings",
-    "rope_theta",
-)
+BACKBONE = (*TRANSFORMER_SIZES, "rms_norm_eps", "max_position_embeddings", "rope_theta")
 
 
 def backbone(settings: Settings) -> dict[str, Any]:
