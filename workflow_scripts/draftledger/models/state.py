@@ -8,7 +8,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from draftledger.errors import ConfigError, UnsupportedError
-from draftledger.models.caches import ForwardCache, exact_caches, reason_against
+from draftledger.models.caches import ForwardCache, exact_cache, reason_against
 from draftledger.models.taps import Tapped
 
 PREFILL_CHUNK = 512
@@ -16,7 +16,11 @@ PREFILL_CHUNK = 512
 
 def why_not(model: nn.Module) -> str | None:
     """Return why this target's caches cannot be rolled back exactly, or null when they can."""
-    return next(filter(None, map(reason_against, make_prompt_cache(model))), None)
+    return _reason(make_prompt_cache(model))
+
+
+def _reason(caches: list[Any]) -> str | None:
+    return next(filter(None, map(reason_against, caches)), None)
 
 
 class TargetState:
@@ -33,10 +37,9 @@ class TargetState:
 
     def __init__(self, model: nn.Module, *, taps: tuple[int, ...] = ()) -> None:
         self.model, self.taps = model, taps
-        why = why_not(model)
-        self._caches: list[Any] = (
-            [ForwardCache(cache, why) for cache in make_prompt_cache(model)] if why else exact_caches(model)
-        )
+        caches = make_prompt_cache(model)
+        why = _reason(caches)
+        self._caches: list[Any] = [ForwardCache(cache, why) if why else exact_cache(cache) for cache in caches]
         self.length = 0
         self.replays = 0
         self._block: mx.array | None = None
