@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from draftledger.corpus.overlap import OverlapRule, PromptIndex, ngrams, overlap_table
+from draftledger.corpus.overlap import OverlapRule, PromptIndex, overlap_table
 from draftledger.corpus.windows import SCHEMA, document_side
 from draftledger.errors import ConfigError
+from draftledger.measurement.acceptance_metrics import repeated_positions
 from draftledger.provenance.tables import close_counts, with_counts
 
 Tokens = tuple[int, ...]
@@ -87,7 +89,7 @@ def _reason(
 def loop_share(tokens: Sequence[int], length: int) -> float:
     """Return the share of a text's n-grams that repeat an earlier one, in [0, 1]; 0 for a shorter text."""
     total = len(tokens) - length + 1
-    return 1 - len(ngrams(tokens, length)) / total if total > 0 else 0.0
+    return repeated_positions(np.array(tokens), length) / total if total > 0 else 0.0
 
 
 def _window(name: str, row: Mapping[str, Any], *, number: int, length: int, pad: int) -> dict[str, Any]:
