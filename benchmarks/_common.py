@@ -3,10 +3,12 @@
 import json
 import math
 import random
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +32,16 @@ def interleaved(sides: Sequence[Callable[[], float]], *, rounds: int) -> list[li
         for place in order.sample(range(len(sides)), len(sides)):
             seconds[place].append(sides[place]())
     return seconds
+
+
+def command_seconds(command: Sequence[str], *, folder: Path, repeats: int) -> float:
+    """Run a command `repeats` times in a folder and return the median of its seconds, start to end."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:

@@ -2,17 +2,14 @@
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import yaml
 
-from _common import ROOT
+from _common import ROOT, command_seconds
 
 BARS = {5: 4.0, 500: 60.0}
 REPEATS = {5: 3, 500: 1}
@@ -54,12 +51,7 @@ def _seconds(folder: Path, seeds: int) -> float:
         "--",
         "results/nano/summary.parquet",
     ]
-    times = []
-    for _ in range(REPEATS[seeds]):
-        start = time.perf_counter()
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    return median(times)
+    return command_seconds(command, folder=folder, repeats=REPEATS[seeds])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
 """Seconds before work begins: a run with nothing to do, the package's import, and the command's help."""
 
 import json
-import subprocess
 import sys
-import time
-from statistics import median
 
-from _common import ROOT
+from _common import ROOT, command_seconds
 
 BARS = {"nothing_to_do": 4.0, "import_beyond_mlx": 0.5, "help": 0.5}
 REPEATS = 5
@@ -32,12 +29,7 @@ def main() -> None:
 
 
 def _seconds(command: list[str]) -> float:
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    return median(times)
+    return command_seconds(command, folder=ROOT, repeats=REPEATS)
 
 
 if __name__ == "__main__":
