@@ -15,6 +15,13 @@ from numpy_drafters import NumpyDrafter
 
 HIDDEN, VOCABULARY, BLOCK, WINDOW, TAPS = 32, 96, 5, 8, (2, 0)
 DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 8, "selector_rank": 4, "selector_top_k": 6}
+YARN = {
+    "rope_type": "yarn",
+    "factor": 8.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 4.0,
+    "beta_slow": 1.0,
+}
 HEADS = {"markov_rank": 4, "enable_confidence_head": True, "confidence_head_with_markov": True}
 EXTRA: dict[str, dict[str, Any]] = {"dflash": {}, "dflash2": DFLASH2, "dspark": HEADS}
 

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from block_drafters import BLOCK, VOCABULARY, WINDOW, block, drafter, settings, taps
+from block_drafters import BLOCK, VOCABULARY, WINDOW, YARN, block, drafter, settings, taps
 from draftledger.arrays import leaves
 from draftledger.drafters.context_cache import ContextCache
 from draftledger.drafters.layer_mask import FAMILIES, layer_masks
@@ -44,13 +44,6 @@ def test_a_long_prompt_at_once_equals_the_reference(family):
 
 
 SCALES = {"input_embedding_scale": 1.7, "final_logit_softcapping": 2.0, "output_multiplier": 0.4}
-YARN = {
-    "rope_type": "yarn",
-    "factor": 8.0,
-    "original_max_position_embeddings": 16,
-    "beta_fast": 4.0,
-    "beta_slow": 1.0,
-}
 
 
 @pytest.mark.parametrize("change", [*({name: value} for name, value in SCALES.items()), {"rope_scaling": YARN}])

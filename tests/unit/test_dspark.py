@@ -4,20 +4,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from block_drafters import BLOCK, HIDDEN, VOCABULARY, block, drafter, settings, taps
+from block_drafters import BLOCK, HIDDEN, VOCABULARY, YARN, block, drafter, settings, taps
 from draftledger.decoding.sampling import Sampling, distribution
 from draftledger.drafters.dspark import DSpark
 from draftledger.errors import ConfigError
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 ANCHOR = mx.array([11], dtype=mx.int32)
-YARN = {
-    "rope_type": "yarn",
-    "factor": 8.0,
-    "original_max_position_embeddings": 16,
-    "beta_fast": 4.0,
-    "beta_slow": 1.0,
-}
 VARIANTS = {
     "plain": {},
     "its own ends": {"own": ("embed_tokens.weight", "lm_head.weight")},

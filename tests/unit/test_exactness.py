@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import cache
 
-import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from draftledger.measurement.exactness import (
     require_exact,
 )
 from draftledger.models.state import TargetState
-from targets import VOCABULARY, dense, greedy, hybrid, prompt
+from targets import VOCABULARY, Fixed, dense, greedy, hybrid, prompt
 from teachers import noisy_adapter
 
 TARGETS = {"hybrid": hybrid, "dense": dense}
@@ -136,17 +135,6 @@ def test_what_a_broken_state_emits_is_refused(target, broken):
     rounds = rounds_of(broken(model), "block_lora" if broken is LeavesOne else "half oracle")
     with pytest.raises(ExactnessError, match="not lossless"):
         check(model, rounds, allowed=4.0)
-
-
-class Fixed(nn.Module):
-    """A target without layers whose row after token t is a given one."""
-
-    def __init__(self, table: np.ndarray) -> None:
-        super().__init__()
-        self.table, self.layers = mx.array(table), []
-
-    def __call__(self, ids: mx.array, cache=None) -> mx.array:
-        return self.table[ids]
 
 
 @given(st.floats(-(2.0**60), 2.0**60, width=32).filter(lambda x: abs(x) > 2.0**-60), st.integers(1, 50))

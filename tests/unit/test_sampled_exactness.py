@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import cache
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +19,7 @@ from draftledger.drafters.oracle import Oracle
 from draftledger.measurement.exactness import ExactnessError, Redraft, adversary, check_sampled, require_exact
 from draftledger.measurement.margins import FAR, sampled_positions
 from draftledger.models.state import TargetState
-from targets import VOCABULARY, dense, greedy, hybrid, prompt
+from targets import VOCABULARY, Fixed, dense, greedy, hybrid, prompt
 from teachers import noisy_adapter
 
 TARGETS = {"hybrid": hybrid, "dense": dense}
@@ -199,17 +198,6 @@ def weights(logits: np.ndarray, sampling: Sampling) -> mx.array:
     from draftledger.decoding.sampling import distribution
 
     return distribution(mx.array(logits), sampling)[0]
-
-
-class Fixed(nn.Module):
-    """A target without layers whose row after token t is a given one."""
-
-    def __init__(self, table: np.ndarray) -> None:
-        super().__init__()
-        self.table, self.layers = mx.array(table), []
-
-    def __call__(self, ids: mx.array, cache=None) -> mx.array:
-        return self.table[ids]
 
 
 def test_where_one_token_is_certain_any_other_is_out_of_reach():
