@@ -25,7 +25,7 @@ def speculators(kind: str, settings: Settings, *, verifier: str = "") -> dict[st
         "speculators_model_type": kind,
         "speculators_version": VERSION,
         "speculators_config": _method(kind, proposals, verifier),
-        "transformer_layer_config": backbone(settings),
+        "transformer_layer_config": {**backbone(settings), "rope_parameters": _rope(settings)},
         "block_size": settings["block_size"],
         "aux_hidden_state_layer_ids": list(settings["target_layer_ids"]),
         "num_target_layers": settings["num_target_layers"],
@@ -36,6 +36,11 @@ def speculators(kind: str, settings: Settings, *, verifier: str = "") -> dict[st
         **({} if cap is None else {"final_logit_softcapping": cap}),
         **{name: settings[name] for name in EXTRA[kind]},
     }
+
+
+def _rope(settings: Settings) -> dict[str, Any]:
+    """Return the rope as newer readers want it; mlx-dspark asks for its base nowhere else and assumes a million."""
+    return {"rope_type": "default", **(settings.get("rope_scaling") or {}), "rope_theta": settings["rope_theta"]}
 
 
 def _method(kind: str, proposals: int, verifier: str) -> dict[str, Any]:
