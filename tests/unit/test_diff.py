@@ -1,6 +1,8 @@
 """What differs between two results is named where it begins, and every number that moved has its chain."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
@@ -116,3 +118,23 @@ def test_an_artefact_without_a_recipe_is_compared_by_content(before):
     graph = dataclasses.replace(before[1], artefacts={**before[1].artefacts, "decode/a.txt": bare})
     assert [each.own for each in compare(before[1], graph)] == [("no recipe",)]
     assert compare(graph, graph) == []
+
+
+THREADS = """
+import os, sys
+from pathlib import Path
+from draftledger.provenance.graph import Folder
+from draftledger.provenance.numbers import read_numbers
+threads = lambda: len(os.listdir("/proc/self/task"))
+before = threads()
+rows = read_numbers(Folder(Path(sys.argv[1])))
+print(len(rows), threads() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads where Linux tells them")
+def test_reading_the_numbers_leaves_no_thread_that_could_abort_the_command_at_its_end(before):
+    command = [sys.executable, "-c", THREADS, str(before[0].folder)]
+    path = next(place for place in sys.path if place.endswith("workflow_scripts"))
+    done = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "0"]

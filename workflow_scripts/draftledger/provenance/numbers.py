@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +31,8 @@ def read_numbers(files: Files) -> list[Number]:
     if hashlib.sha256(data).hexdigest() != manifest.sha256:
         raise CorruptError(f"{SUMMARY}: differs from its manifest; delete both and run its rule again")
     try:
-        return pq.read_table(BytesIO(data)).to_pylist()
+        # Without threads: those of `read_table` may outlive a short command, and Arrow aborts its process then.
+        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pylist()
     except pa.ArrowException as error:
         raise CorruptError(f"{SUMMARY}: unreadable ({error}); make it again") from None
 
