@@ -111,6 +111,18 @@ class Fixture:
         return folder
 
 
+def same(one: dict, two: dict) -> bool:
+    """Equal names, dtypes and bits."""
+    if one.keys() != two.keys() or any(one[name].dtype != two[name].dtype for name in one):
+        return False
+    return all(mx.array_equal(one[name], two[name], equal_nan=True).item() for name in one)
+
+
+def changed(fixture, **config):
+    """A fixture's config.json with some keys changed, or, with null, left out."""
+    return {key: value for key, value in {**fixture.config, **config}.items() if value is not None}
+
+
 def save(folder: Path, tensors: Tensors, *, shards: int = 1) -> None:
     """Write tensors as a publisher does: one file, or shards with their index."""
     if shards == 1:
