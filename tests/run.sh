@@ -28,6 +28,6 @@ step snakefmt snakefmt --check Snakefile rules
 step lint snakemake --lint
 step types pyright
 step unit pytest tests/unit tests/contract
-step dag pytest tests/dag
+step dag pytest tests/dag tests/faults tests/mutation
 step e2e pytest tests/e2e
 report
