@@ -1,4 +1,6 @@
-"""The recurrence in chunks: the same numbers as token by token, forwards and backwards."""
+"""The recurrence over a block at once: the same numbers as token by token, forwards, backwards and within the block."""
+
+from itertools import product
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -9,13 +11,15 @@ from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 from mlx_lm.models.gated_delta import gated_delta_ops
 
-from draftledger.models.gated_delta import ChunkedGatedDeltaNet, gated_delta_chunks
-from draftledger.models.tiny import architecture, build_model, training_twin
-from targets import SPEC, VOCABULARY, hybrid
+from draftledger.models.exact import exact
+from draftledger.models.gated_delta import CHUNK, gated_delta, in_chunks, one_by_one
+from draftledger.models.tiny import architecture, build_model
+from targets import SPEC, VOCABULARY
 from teachers import tokens
 
-LENGTHS = [1, 15, 16, 17, 40]
-B, H, DK, DV = 2, 3, 8, 6
+LENGTHS = [1, 2, 15, 17, CHUNK, CHUNK + 1, 2 * CHUNK + 8]
+B, HK, HV, DK, DV = 2, 2, 4, 8, 6
+KINDS = ["random", "writes all", "keeps all", "equal keys", "forgets all", "by column"]
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -23,41 +27,51 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 
 def inputs(length: int, kind: str, seed: int = 0) -> dict[str, np.ndarray]:
-    """q, k, v, log_g, beta and a state; the adversarial kinds write on top of what is there."""
+    """Queries and keys, v, log_g, beta and a state; the adversarial kinds write on top of what is there."""
     draws = np.random.default_rng(seed)
-    q, k = (unit(draws.normal(size=(B, length, H, DK))) for _ in range(2))
-    found = {"q": q, "k": k, "v": draws.normal(size=(B, length, H, DV)), "state": draws.normal(size=(B, H, DV, DK))}
-    found |= {"log_g": -draws.exponential(size=(B, length, H)), "beta": draws.uniform(size=(B, length, H))}
+    qk = unit(draws.normal(size=(B, HK, 2, length, DK)))
+    found = {"qk": qk, "v": draws.normal(size=(B, length, HV, DV)), "state": draws.normal(size=(B, HV, DV, DK))}
+    columns = (DK,) if kind == "by column" else ()
+    found |= {"log_g": -draws.exponential(size=(B, length, HV, *columns)), "beta": draws.uniform(size=(B, length, HV))}
     if kind in ("writes all", "keeps all", "equal keys"):
-        found["beta"] = np.full((B, length, H), 1 - 1e-6)
+        found["beta"] = np.full((B, length, HV), 1 - 1e-6)
     if kind in ("keeps all", "equal keys"):
-        found["log_g"] = np.full((B, length, H), -1e-6)
+        found["log_g"] = np.full((B, length, HV), -1e-6)
     if kind == "equal keys":
-        found["k"] = np.broadcast_to(k[:, :1], k.shape)
+        found["qk"][:, :, 1] = qk[:, :, 1, :1]
     if kind == "forgets all":
-        found["log_g"] = np.full((B, length, H), -60.0)
+        found["log_g"] = np.full((B, length, HV), -60.0)
     return {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in found.items()}
 
 
-def sequential(x: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The recurrence token by token in float64."""
+def sequential(x: dict[str, np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The outputs, and the state after each token, one token at a time in float64."""
     x = {name: value.astype(np.float64) for name, value in x.items()}
-    state, rows = x["state"], []
-    for t in range(x["q"].shape[1]):
-        k, q = x["k"][:, t, :, None], x["q"][:, t, :, None]
-        state = state * np.exp(x["log_g"][:, t])[..., None, None]
+    state, rows, states = x["state"], [], []
+    log_g = x["log_g"] if x["log_g"].ndim == 4 else x["log_g"][..., None]
+    for t in range(x["v"].shape[1]):
+        q, k = (np.repeat(x["qk"][:, :, part, t], HV // HK, axis=1)[:, :, None] for part in (0, 1))
+        state = state * np.exp(log_g[:, t])[:, :, None]
         wrong = x["v"][:, t] - (state * k).sum(axis=-1)
         state = state + (x["beta"][:, t, :, None] * wrong)[..., None] * k
         rows.append((state * q).sum(axis=-1))
-    return np.stack(rows, axis=1), state
+        states.append(state)
+    return np.stack(rows, axis=1), states
 
 
-def chunked(x: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
-    return gated_delta_chunks(x["q"], x["k"], x["v"], log_g=x["log_g"], beta=x["beta"], state=x["state"])
+def tokens_only(x: dict[str, mx.array], low: int, high: int) -> dict[str, mx.array]:
+    """The same inputs of tokens low to high."""
+    cut = {name: x[name][:, low:high] for name in ("v", "log_g", "beta")}
+    return {**cut, "qk": x["qk"][..., low:high, :], "state": x["state"]}
 
 
-def mlx_lm(x: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
-    return gated_delta_ops(x["q"], x["k"], x["v"], mx.exp(x["log_g"]), x["beta"], x["state"])
+def whole(x: dict[str, mx.array], form=in_chunks) -> tuple[mx.array, mx.array]:
+    y, after = form(x["qk"], x["v"], log_g=x["log_g"], beta=x["beta"], state=x["state"])
+    return y, after(x["v"].shape[1])
+
+
+def plainly(qk: mx.array, v: mx.array, **more: mx.array):
+    return one_by_one(qk, v, fused=False, **more)
 
 
 def arrays(x: dict[str, np.ndarray]) -> dict[str, mx.array]:
@@ -66,72 +80,64 @@ def arrays(x: dict[str, np.ndarray]) -> dict[str, mx.array]:
 
 def close(found: mx.array, expected: np.ndarray, relative: float = 1e-5) -> None:
     """Every element is within `relative` of the largest one."""
+    assert found.shape == expected.shape
     assert np.abs(np.array(found) - expected).max() <= relative * max(1.0, np.abs(expected).max())
 
 
-KINDS = ["random", "writes all", "keeps all", "equal keys", "forgets all"]
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_outputs_and_state_are_those_of_one_token_at_a_time(length, kind):
+@pytest.mark.parametrize("form", [in_chunks, plainly, gated_delta])
+@pytest.mark.parametrize(("length", "kind"), list(product(LENGTHS, KINDS)))
+def test_outputs_and_every_state_are_those_of_one_token_at_a_time(length, kind, form):
     x = inputs(length, kind)
-    expected = sequential(x)
-    for found in (chunked(arrays(x)), mlx_lm(arrays(x))):
-        for array, wanted in zip(found, expected, strict=True):
-            assert array.shape == wanted.shape
-            close(array, wanted)
+    rows, states = sequential(x)
+    given_ = arrays(x)
+    y, after = form(given_["qk"], given_["v"], **{name: given_[name] for name in ("log_g", "beta", "state")})
+    close(y, rows)
+    for count in {1, 2, length // 2, length - 1, length} & set(range(1, length + 1)):
+        close(after(count), states[count - 1])
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(1, 40), st.integers(0, 10**6))
-def test_random_lengths_agree_too(length, seed):
-    x = inputs(length, "random", seed)
-    for array, wanted in zip(chunked(arrays(x)), sequential(x), strict=True):
-        close(array, wanted)
+@given(st.integers(1, 70), st.sampled_from(KINDS), st.integers(0, 10**6), st.data())
+def test_random_lengths_and_prefixes_agree_too(length, kind, seed, data):
+    x = inputs(length, kind, seed)
+    rows, states = sequential(x)
+    given_ = arrays(x)
+    y, after = in_chunks(given_["qk"], given_["v"], **{name: given_[name] for name in ("log_g", "beta", "state")})
+    close(y, rows)
+    count = data.draw(st.integers(1, length))
+    close(after(count), states[count - 1])
 
 
-@pytest.mark.parametrize("length", [1, 17, 40])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("length", "kind"), list(product([1, 17, CHUNK + 8], KINDS)))
 def test_gradients_are_those_of_the_sequential_form(length, kind):
     x = arrays(inputs(length, kind))
 
-    def total(form):
+    def mlx_lm(y):
+        q, k = (y["qk"][:, :, part].swapaxes(1, 2) for part in (0, 1))
+        return gated_delta_ops(q, k, y["v"], mx.exp(y["log_g"]), y["beta"], y["state"])
+
+    def gradient(form):
         def value(y):
             rows, state = form(y)
             return (rows * mx.cos(rows)).sum() + (state**2).sum()
 
         return mx.grad(value)(x)
 
-    one, two = total(chunked), total(mlx_lm)
+    one, two = gradient(whole), gradient(mlx_lm)
     for name in x:
         close(one[name], np.array(two[name]), 1e-4)
 
 
 def test_a_state_carried_over_a_cut_gives_the_uncut_run():
     x = arrays(inputs(40, "random"))
-    whole, end = chunked(x)
-    first, middle = chunked({n: v if n == "state" else v[:, :23] for n, v in x.items()})
-    second, last = chunked({n: middle if n == "state" else v[:, 23:] for n, v in x.items()})
-    close(mx.concatenate([first, second], axis=1), np.array(whole))
+    uncut, end = whole(x)
+    first, middle = whole(tokens_only(x, 0, 23))
+    second, last = whole({**tokens_only(x, 23, 40), "state": middle})
+    close(mx.concatenate([first, second], axis=1), np.array(uncut))
     close(last, np.array(end))
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_the_layers_twin_is_the_layer(length):
-    layer = hybrid().language_model.model.layers[0].linear_attn
-    x = mx.random.normal((2, length, SPEC["width"]), key=mx.random.key(length))
-    np.testing.assert_allclose(np.array(ChunkedGatedDeltaNet(layer)(x)), np.array(layer(x)), atol=2e-5)
-
-
-def test_heads_of_values_may_share_a_head_of_keys():
-    config = architecture(SPEC, vocabulary=VOCABULARY, eos=0) | {"linear_num_value_heads": 4}
-    layer = build_model(config, seed=1).language_model.model.layers[0].linear_attn
-    x = mx.random.normal((2, 20, SPEC["width"]), key=mx.random.key(1))
-    np.testing.assert_allclose(np.array(ChunkedGatedDeltaNet(layer)(x)), np.array(layer(x)), atol=2e-5)
-
-
-def test_the_models_training_twin_has_its_loss_and_gradients():
+def test_the_twin_has_the_models_loss_and_gradients():
     model = build_model(architecture(SPEC, vocabulary=VOCABULARY, eos=0), seed=4)
     batch = mx.array(tokens(2, 18))
 
@@ -140,10 +146,10 @@ def test_the_models_training_twin_has_its_loss_and_gradients():
             return nn.losses.cross_entropy(net(batch[:, :-1]), batch[:, 1:]).mean()
 
         value, gradients = nn.value_and_grad(net, loss)(batch)
-        return value.item(), {name.replace(".base.", "."): np.array(g) for name, g in tree_flatten(gradients)}
+        return value.item(), {name: np.array(gradient) for name, gradient in tree_flatten(gradients)}
 
-    (plain, one), (twin, two) = measured(model), measured(training_twin(model))
-    assert twin == pytest.approx(plain, rel=1e-5)
+    (theirs, one), (ours, two) = measured(model), measured(exact(model))
+    assert ours == pytest.approx(theirs, rel=1e-5)
     assert one.keys() == two.keys()
     for name in one:
         np.testing.assert_allclose(two[name], one[name], atol=1e-4 * max(1.0, np.abs(one[name]).max()))

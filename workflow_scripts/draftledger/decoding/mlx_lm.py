@@ -12,6 +12,7 @@ from draftledger.decoding.acceptance import sampled
 from draftledger.decoding.loop import Limits, Round, cut
 from draftledger.decoding.sampling import Sampling
 from draftledger.drafters.base import nothing
+from draftledger.models.exact import plain
 
 
 class _Sampler:
@@ -33,7 +34,7 @@ def generate(
     """Yield one answer to prompt: [T] int32 as mlx-lm's `generate_step` gives it."""
     anchor, answer = integers(prompt)[-1], []
     sampler = _Sampler(sampling) if sampling else None
-    steps = generate_step(prompt, model, max_tokens=limits.new_tokens, sampler=sampler)
+    steps = generate_step(prompt, plain(model), max_tokens=limits.new_tokens, sampler=sampler)
     for index, (token, _) in enumerate(steps, start=-1):
         committed, stop = cut((int(token),), limits, answer)
         decisions = sampler.made.pop(index).decisions() if sampler else None

@@ -12,6 +12,7 @@ from mlx_lm.utils import load_model
 
 from draftledger.errors import ConfigError, SourceError, UnsupportedError
 from draftledger.models import gguf
+from draftledger.models.exact import exact
 from draftledger.models.folder import (
     FILES,
     Tensor,
@@ -83,7 +84,7 @@ def _load_cast(folder: Path, config: dict[str, Any], dtype: mx.Dtype) -> nn.Modu
     model.update(tree_map_with_path(cast, model.parameters()))
     model.eval()
     mx.eval(model.parameters())
-    return model
+    return exact(model)
 
 
 def materialise(source: Path, out: Path) -> None:
