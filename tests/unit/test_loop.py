@@ -1,7 +1,10 @@
 """The decode loop: every arm's tokens are the target's own, wherever the answer ends."""
 
+from itertools import product
+
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import ConcatenateKVCache
 
 from draftledger.decoding.arms import Arm, run_arm
 from draftledger.decoding.clock import StageClock
@@ -14,10 +17,11 @@ from draftledger.drafters.block_lora import BlockLora, gated, initial_weights
 from draftledger.drafters.lookup import Lookup
 from draftledger.drafters.oracle import Oracle
 from draftledger.models.state import TargetState
-from targets import VOCABULARY, dense, greedy, hybrid, naive, prompt
+from draftledger.models.view import of_kind
+from targets import ATTENTION, VOCABULARY, attention, dense, greedy, hybrid, naive, prompt, quantised
 
 TARGETS = {"hybrid": hybrid, "dense": dense, "tied": lambda: dense(True)}
-COUNT = 40
+COUNT, SHORT = 40, 18
 
 
 def drafters(name, state, ids, answer):
@@ -58,6 +62,17 @@ def test_speculation_emits_the_autoregressive_answer(target, drafter):
     for k in (1, 2, 5):
         rounds = run(model, drafter, ids, k=k, limits=Limits(COUNT, frozenset()), answer=answer)
         assert emitted(rounds) == answer
+
+
+@pytest.mark.parametrize("kind", [*ATTENTION, "quantised"])
+def test_every_kind_of_target_answers_alike_at_any_corruption_and_width(kind):
+    """Windows and chunks are passed more than once; the whole block is the longest draft that is offered."""
+    model, ids = quantised() if kind == "quantised" else attention(kind), prompt(12, key=1)
+    answer = greedy(model, ids, SHORT)
+    assert len(set(answer)) >= 6
+    for corruption, k in product((0.0, 0.2, 0.5, 1.0), (1, 2, 0)):
+        rounds = run(model, f"oracle{corruption}", ids, k=k, limits=Limits(SHORT, frozenset()), answer=answer)
+        assert emitted(rounds) == answer, (corruption, k)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -231,16 +246,19 @@ def test_a_refused_free_token_tests_no_speculative_one():
         assert len(result.committed) == result.accepted + 1 + result.free_accepted
 
 
-def test_a_target_that_cannot_be_rolled_back_is_decoded_without_drafts_and_says_why(monkeypatch):
-    monkeypatch.setattr("draftledger.decoding.arms.why_not", lambda model: "OddCache: cannot be rolled back")
-    ids, limits = prompt(12, key=1), Limits(COUNT, frozenset())
-    made = {
-        kind: list(
-            run_arm(dense(), Arm(kind, {"kind": kind, "k": 3, "ngram": 1}), ids.tolist(), limits=limits, noise=1)
-        )
-        for kind in ("ar", "lookup")
-    }
-    for rounds in made.values():
-        assert emitted(rounds) == greedy(dense(), ids, COUNT)
-        assert [result.reason for result in rounds] == ["OddCache: cannot be rolled back", *[None] * (COUNT - 1)]
+class Odd(type(dense())):
+    """A target with caches of a kind that nobody can roll back."""
+
+    def make_cache(self):
+        return [ConcatenateKVCache() for _ in self.layers]
+
+
+def test_a_target_that_cannot_be_rolled_back_is_decoded_without_drafts_and_says_why():
+    ids, limits = prompt(12, key=1).tolist(), Limits(COUNT, frozenset())
+    for kind, reasons in {"ar": 0, "lookup": 1, "mlx_lm_ar": 0}.items():
+        arm = Arm(kind, {"kind": kind, "k": 3, "ngram": 1})
+        rounds = list(run_arm(of_kind(dense(), Odd), arm, ids, limits=limits, noise=1))
+        assert emitted(rounds) == greedy(dense(), mx.array(ids), COUNT)
+        told = [result.reason for result in rounds if result.reason]
+        assert told == ["ConcatenateKVCache: a target with this cache cannot be rolled back exactly"] * reasons
         assert not any(result.draft for result in rounds)

@@ -12,6 +12,7 @@ import mlx.nn as nn
 from draftledger.decoding.clock import Clock
 from draftledger.decoding.loop import Limits, Round, decode
 from draftledger.decoding.sampling import Sampling, sampling_of
+from draftledger.drafters.ar import Silent
 from draftledger.drafters.base import Adapter, DraftContext, Drafter, build, drafter_kind
 from draftledger.errors import CorruptError
 from draftledger.models.state import TargetState, why_not
@@ -91,17 +92,17 @@ def run_arm(
 ) -> Iterator[Round]:
     """Yield the rounds of one answer; `answer` is what the autoregressive arm said, for the oracle.
 
-    A target that cannot be rolled back exactly is decoded by mlx-lm's generator, and the prefill's `reason` says so.
+    A target that cannot be rolled back exactly is decoded token by token, and the prefill's `reason` says so.
     """
-    ids, kind, reason = mx.array(prompt, dtype=mx.int32), arm.settings["kind"], why_not(model)
+    ids, kind = mx.array(prompt, dtype=mx.int32), arm.settings["kind"]
     sampling = arm.sampling and arm.sampling.of_answer(prompt, noise=noise)
-    if kind == "mlx_lm_ar" or reason:
+    if kind == "mlx_lm_ar":
         # By name, so that an edit of the other loop decodes no other arm again.
-        theirs = import_module("draftledger.decoding.mlx_lm")
-        rounds = theirs.generate(model, ids, limits=limits, sampling=sampling)
-        yield replace(next(rounds), reason=None if kind == "mlx_lm_ar" else reason)
-        yield from rounds
+        yield from import_module("draftledger.decoding.mlx_lm").generate(model, ids, limits=limits, sampling=sampling)
         return
-    state = TargetState(model, taps=arm.taps)
-    drafter = arm.drafter(state, prompt, noise=noise, answer=answer)
-    yield from decode(state, drafter, ids, k=arm.k, limits=limits, clock=clock, sampling=sampling, exact=arm.exact)
+    reason = None if kind == "ar" else why_not(model)
+    state = TargetState(model, taps=() if reason else arm.taps)
+    drafter = Silent() if reason else arm.drafter(state, prompt, noise=noise, answer=answer)
+    rounds = decode(state, drafter, ids, k=arm.k, limits=limits, clock=clock, sampling=sampling, exact=arm.exact)
+    yield replace(next(rounds), reason=reason)
+    yield from rounds

@@ -26,7 +26,7 @@ class Round:
     `draft` has `free` tokens of the target's own in front, of which verification kept `free_accepted`; `accepted`
     counts the speculative ones that it kept, before the answer's end cut `committed` short (`truncated`). `stop` is
     "eos", "stop" or "length" on the last round. `decisions` are those of a sampled round. `reason`, on the prefill,
-    says why mlx-lm's generator decoded the answer instead of this loop.
+    says why an arm that drafts decoded the answer token by token.
     """
 
     index: int
