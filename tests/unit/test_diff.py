@@ -11,6 +11,7 @@ from draftledger.provenance.diff import compare
 from draftledger.provenance.graph import Folder, read_graph
 from draftledger.provenance.manifest import read_manifest
 from draftledger.provenance.moves import moves
+from draftledger.provenance.numbers import COLUMNS
 from forge import Home, table
 
 RULES = "config/decision.yaml"
@@ -28,9 +29,8 @@ def results(folder, *, rate=0.1, trained="weights", answers="rounds", timed="1 s
     made.add("decode/ar.txt", "ar", reads=["corpus/documents.txt"], spec={"arm": "ar"})
     made.add("timing/s.txt", timed, rule="timing", reads=["decode/a.txt", "decode/ar.txt"])
     rows = ["decode/a.txt", "decode/ar.txt", "timing/s.txt"]
-    made.add(
-        "summary.parquet", table(x=[answers, timed]), rule="summary", code=code, reads=rows, outside={RULES: rules}
-    )
+    summary = table(**{name: [answers, timed] for name in COLUMNS})
+    made.add("summary.parquet", summary, rule="summary", code=code, reads=rows, outside={RULES: rules})
     return made, read_graph(Folder(folder))
 
 

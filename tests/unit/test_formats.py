@@ -18,6 +18,7 @@ from draftledger.drafters.formats.pairing import check_pair
 from draftledger.drafters.formats.read import read
 from draftledger.errors import SourceError, UnsupportedError
 from draftledger.models.state import TargetState
+from draftledger.provenance.digest import CONFIG_KEY
 from targets import hybrid
 
 DFLASH, DSPARK = FIXTURES["z-lab, first generation"], FIXTURES["DeepSpec"]
@@ -206,6 +207,21 @@ def test_other_weights_are_refused(tmp_path, name):
         inspect(tmp_path)
     with pytest.raises(UnsupportedError, match=r"a drafter is a \.safetensors file or a folder of them"):
         inspect(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
+def test_a_config_in_the_metadata_that_is_none_is_refused(tmp_path, text):
+    path = tmp_path / "drafter.safetensors"
+    mx.save_safetensors(str(path), DFLASH.tensors(), metadata={CONFIG_KEY: text})
+    with pytest.raises(SourceError, match="the config in its metadata is no"):
+        inspect(path)
+
+
+def test_a_bare_file_needs_its_config(tmp_path):
+    path = tmp_path / "drafter.safetensors"
+    mx.save_safetensors(str(path), DFLASH.tensors())
+    with pytest.raises(UnsupportedError, match="no config in its metadata; give the folder"):
+        inspect(path)
 
 
 def test_a_cut_file_and_a_doubled_tensor_are_refused(tmp_path):

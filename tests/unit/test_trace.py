@@ -15,7 +15,7 @@ from draftledger.provenance.atomic import write_json
 from draftledger.provenance.digest import digest
 from draftledger.provenance.graph import Folder, one_home, read_graph
 from draftledger.provenance.manifest import manifest_path, read_manifest
-from draftledger.provenance.numbers import choose, name, read_numbers
+from draftledger.provenance.numbers import COLUMNS, choose, name, read_numbers
 from draftledger.provenance.recipe import Input, Recipe, recipe_path, recipe_record
 from draftledger.provenance.roots import pins
 from draftledger.provenance.trace import gaps, trace_artefact, trace_number, walk
@@ -40,7 +40,13 @@ def home(tmp_path):
         read = [*model, f"adapters/{where}/a.txt"]
         made.add(f"decode/{where}/rounds.txt", where, spec=spec, reads=read, outside={PROMPTS: ASKED})
     rounds = [f"decode/seed{seed}/rounds.txt" for seed in (1, 2)]
-    made.add("summary.parquet", table(metric=["speed"]), rule="summary", reads=rounds, outside={RULES: DECISION})
+    made.add(
+        "summary.parquet",
+        table(**{name: ["speed"] for name in COLUMNS}),
+        rule="summary",
+        reads=rounds,
+        outside={RULES: DECISION},
+    )
     return made
 
 
@@ -226,9 +232,12 @@ def test_a_number_is_named_in_a_line():
 
 def test_a_summary_that_differs_from_its_manifest_is_refused(home):
     files = Folder(home.folder)
-    assert read_numbers(files) == [{"metric": "speed"}]
+    assert read_numbers(files) == [dict.fromkeys(COLUMNS, "speed")]
     (home.folder / "summary.parquet").write_bytes(b"PAR1")
     with pytest.raises(CorruptError, match="differs from its manifest"):
+        read_numbers(files)
+    home.add("summary.parquet", table(metric=["speed"]), rule="summary")
+    with pytest.raises(CorruptError, match="not a summary that can be read"):
         read_numbers(files)
     (home.folder / "summary.parquet").unlink()
     with pytest.raises(CorruptError, match="is not here"):

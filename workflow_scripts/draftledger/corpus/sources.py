@@ -124,7 +124,7 @@ def _json_rows(path: Path, *, field: str) -> Iterator[Any]:
         if line.strip():
             try:
                 yield json.loads(line)[field]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise SourceError(f"{path} line {number}: not JSON with the field {field!r}") from error
 
 

@@ -70,7 +70,7 @@ def _read(path: Path) -> list[Prompt]:
 def _parse(line: str, *, where: str) -> Prompt:
     try:
         row: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not JSON; write one object a line") from error
     names = {field.name for field in fields(Prompt)}
     if not isinstance(row, dict) or set(row) != names:

@@ -12,6 +12,7 @@ from pathlib import Path
 from draftledger.errors import CorruptError, SourceError
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+LARGEST_HEADER = 100_000_000  # bytes of a safetensors header: the format's own limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def read_json(path: Path) -> dict:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SourceError(f"{path.parent}: {path.name} is missing") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise SourceError(f"{path}: not a JSON object")
@@ -78,7 +79,7 @@ def scan_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb") as stream:
             start = 8 + int.from_bytes(stream.read(8), "little")
-            if start > size:
+            if start > min(size, LARGEST_HEADER):
                 raise ValueError("cut inside its header")
             header = json.loads(stream.read(start - 8))
         header.pop("__metadata__", None)
@@ -95,7 +96,7 @@ def scan_safetensors(path: Path) -> dict[str, Tensor]:
             for name, entry in header.items()
             for low, high in [spans[name]]
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SourceError(f"{path}: not a complete safetensors file: {error}; fetch it again") from error
 
 

@@ -177,7 +177,7 @@ def weight_files(folder: Path, *, stem: str = "model*") -> list[str]:
     for index in sorted(folder.glob(f"{stem}.safetensors.index.json")):
         try:
             found = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise SourceError(f"{index}: not a weight index: {error!r}; fetch the model again") from error
         if outside := [
             name

@@ -71,7 +71,7 @@ def accepted(path: Path) -> list[dict[str, Any]]:
     try:
         edits = json.loads(path.read_text())["edits"] if path.is_file() else []
         return [{**edit, **{key: str(edit[key]) for key in ("stage", "old", "new")}} for edit in edits]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: unreadable ({error}); restore it from version control") from None
 
 

@@ -69,7 +69,9 @@ def parse_manifest(data: bytes, *, where: object) -> Manifest:
     try:
         fields: dict[str, Any] = json.loads(data)
         if fields["schema"] != SCHEMA:
-            raise CorruptError(f"{where}: schema {fields['schema']} is not {SCHEMA}; use the release that wrote it")
+            raise CorruptError(
+                f"{where}: schema {fields['schema']!r:.20} is not {SCHEMA}; use the release that wrote it"
+            )
         return Manifest(**fields)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptError(f"{where}: unreadable manifest ({error}); run its rule again") from None

@@ -14,6 +14,7 @@ from draftledger.provenance.manifest import parse_manifest
 
 SUMMARY = "summary.parquet"
 KEY = ("metric", "arm", "baseline", "scope", "slot")
+COLUMNS = [*KEY, "unit", "estimate", "low", "high", "population", "verdict", "decision", "inputs"]
 SHOWN = 12  # candidates that an error lists
 
 Number = dict[str, Any]
@@ -32,9 +33,9 @@ def read_numbers(files: Files) -> list[Number]:
         raise CorruptError(f"{SUMMARY}: differs from its manifest; delete both and run its rule again")
     try:
         # Without threads: those of `read_table` may outlive a short command, and Arrow aborts its process then.
-        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pylist()
-    except pa.ArrowException as error:
-        raise CorruptError(f"{SUMMARY}: unreadable ({error}); make it again") from None
+        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).select(COLUMNS).to_pylist()
+    except (KeyError, OSError, pa.ArrowException) as error:
+        raise CorruptError(f"{SUMMARY}: not a summary that can be read ({error}); make it again") from None
 
 
 def choose(numbers: Sequence[Number], what: str, wanted: Mapping[str, Any]) -> Number:

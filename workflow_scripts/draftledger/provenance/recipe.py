@@ -8,6 +8,8 @@ from typing import Any
 from draftledger.errors import CorruptError
 from draftledger.provenance.digest import digest
 
+SCHEMA = 1
+
 ENVIRONMENT = "environment.json"  # the role of the environment class, which a recipe names apart from its inputs
 
 
@@ -50,7 +52,7 @@ def recipe_path(payload: Path) -> Path:
 
 def recipe_record(recipe: Recipe, *, draw: int) -> dict[str, Any]:
     """Return a recipe as it is written: the fields, the action key, and which draw of it this is."""
-    return {"schema": 1, **asdict(recipe), "key": recipe.key, "draw": draw}
+    return {"schema": SCHEMA, **asdict(recipe), "key": recipe.key, "draw": draw}
 
 
 def read_recipe(payload: Path) -> tuple[Recipe, int]:
@@ -66,6 +68,10 @@ def parse_recipe(data: bytes, *, where: object) -> tuple[Recipe, int]:
     """Read a recipe and draw number from its bytes; raise CorruptError, naming `where`, when unreadable or altered."""
     try:
         fields = json.loads(data)
+        if fields["schema"] != SCHEMA:
+            raise CorruptError(
+                f"{where}: schema {fields['schema']!r:.20} is not {SCHEMA}; use the release that wrote it"
+            )
         inputs = tuple(Input(**item) for item in fields["inputs"])
         recipe = Recipe(fields["rule"], fields["spec"], fields["code"], fields["environment"], inputs)
         key, draw = fields["key"], int(fields["draw"])

@@ -54,7 +54,10 @@ def _again(recipe: Recipe, outputs: Sequence[Artefact], *, graph: Graph, home: P
             _compute(recipe)(Job(recipe.spec, inputs, None, Path(folder), Path(folder)))
             return [Replayed(each.role, _outcome(each, Path(folder))) for each in outputs]
     except DraftledgerError as error:
-        return [Replayed(each.role, "not replayed", str(error)) for each in outputs]
+        reason = str(error)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"its recipe is not one of this version ({error!r}); use the version that wrote it"
+    return [Replayed(each.role, "not replayed", reason) for each in outputs]
 
 
 def _input(item: Input, graph: Graph, *, home: Path, base: Path) -> Path:

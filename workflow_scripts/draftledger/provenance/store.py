@@ -69,7 +69,7 @@ class Store:
         try:
             draws = json.loads(path.read_text())["draws"] if path.is_file() else []
             return [[Manifest(**item) for item in draw] for draw in draws]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptError(f"{path}: unreadable ({error}); delete it and run again") from None
 
     def place(self, sha256: str, target: Path, *, twice: bool) -> None:

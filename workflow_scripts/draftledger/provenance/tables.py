@@ -37,7 +37,7 @@ def counts_of(table: pa.Table | pa.Schema, *, where: object = "a table") -> dict
     stored = (schema.metadata or {}).get(COUNTS_KEY, b"{}")
     try:
         counts = json.loads(stored)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptError(f"{where}: its counts are not JSON ({error}); make it again") from None
     if not isinstance(counts, dict) or not all(map(_is_count, counts.values())):
         raise CorruptError(f"{where}: its counts are not whole numbers; make it again")

@@ -38,8 +38,7 @@ def scan(path: Path) -> Files:
         if path.suffix != ".safetensors":
             raise UnsupportedError(f"{path}: a drafter is a .safetensors file or a folder of them")
         tensors = scan_safetensors(_inside(path))
-        text = stored_config(path)
-        return Files((path,), tensors, None if text is None else json.loads(text))
+        return Files((path,), tensors, _stored(path))
     _refuse_others(path)
     config = read_json(_inside(path / "config.json"))
     paths = tuple(_inside(path / name) for name in weight_files(path, stem="*"))
@@ -51,6 +50,17 @@ def scan(path: Path) -> Files:
         tensors |= found
     _check_index(path, tensors)
     return Files(paths, tensors, config)
+
+
+def _stored(path: Path) -> dict[str, Any] | None:
+    text = stored_config(path)
+    try:
+        config = None if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: the config in its metadata is not JSON; fetch it again") from error
+    if config is not None and not isinstance(config, dict):
+        raise SourceError(f"{path}: the config in its metadata is no JSON object; fetch it again")
+    return config
 
 
 def _refuse_others(folder: Path) -> None:
