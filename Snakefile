@@ -16,6 +16,7 @@ include: "rules/teacher.smk"
 include: "rules/train.smk"
 include: "rules/evaluate.smk"
 include: "rules/summary.smk"
+include: "rules/release.smk"
 
 
 rule all:

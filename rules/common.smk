@@ -12,8 +12,9 @@ if str(SCRIPTS) not in sys.path:
 
 from draftledger.config import check_config
 from draftledger.errors import DraftledgerError
-from draftledger.jobs import figures, jobs
+from draftledger.jobs import figures, jobs, ledgered, released
 from draftledger.plan import Plan
+from draftledger.provenance.checkout import checkout
 from draftledger.provenance.digest import canonical_json, digest, file_digest
 from draftledger.provenance.outlook import status
 
@@ -38,6 +39,16 @@ FIGURES = figures(PLAN)
 ENV = HOME / "envs" / "cpu.yaml"
 PROMPTS = config["decode"]["prompts"]
 DECISION = "config/decision.yaml"
+# What a release adds from the checkout: rules, prompts, locks, schemas and the texts of licences.
+CHECKOUT = (
+    "LICENSE",
+    "CITATION.cff",
+    "config/accepted.json",
+    "config/licences/*.txt",
+    "docs/schemas/*.json",
+    "envs/*.txt",
+)
+AROUND = [os.path.relpath(path) for name in CHECKOUT for path in sorted(HOME.glob(name))] + [DECISION, PROMPTS]
 
 # One command for every stage: the script first, then its inputs; `python` is the one that runs Snakemake.
 shell.prefix(f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH"; ')

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("Snakefile", "rules", "config", "envs", "profiles", "workflow_scripts")
+SOURCES = ("Snakefile", "rules", "config", "envs", "profiles", "workflow_scripts", "LICENSE", "CITATION.cff", "docs")
 
 
 class Workspace:

@@ -190,9 +190,8 @@ def test_a_renamed_variable_plans_its_stage_until_the_edit_is_accepted(work):
     work.tool("accept", "summary", "--old", old, "--new", new, "--reason", "a name nobody reads")
     assert old != new
     assert work.planned() == set()
-    assert [edit["stage"] for edit in json.loads((work.folder / "config/accepted.json").read_text())["edits"]] == [
-        "summary"
-    ]
+    audit = json.loads(work.tool("audit", "--configfile", f"config/{work.experiment}.yaml", "--json"))
+    assert [edit["stage"] for edit in audit["accepted"]] == ["summary"]
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["manifest kept", "manifest gone too"])

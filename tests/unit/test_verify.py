@@ -140,15 +140,15 @@ def test_a_payload_that_can_be_made_again_is_absent_and_no_fault(home):
     assert verify(home.folder, base=home.folder.parent).faults == []
 
 
-def test_a_draw_is_missing_unless_the_ledger_left_it_out(home):
+def test_a_draw_is_missing_unless_a_release_left_it_out(home):
     (home.folder / "adapters/a.txt").unlink()
     assert states(home) == {"adapters/a.txt": "missing"}
-    sums = home.folder / "SHA256SUMS"
-    kept = "".join(line for line in sums.read_text().splitlines(True) if not line.endswith("adapters/a.txt\n"))
-    home.add("SHA256SUMS", kept, rule="ledger")
+    record = home.folder.parent / "release.json"
+    record.write_text('{"left_out": {"results/adapters/a.txt": "its level"}}')
     assert states(home) == {"adapters/a.txt": "absent"}
-    without_ledger(home)
-    assert states(home) == {"adapters/a.txt": "missing"}
+    record.write_text("{}")
+    with pytest.raises(CorruptError, match="unpack the release again"):
+        states(home)
 
 
 @pytest.mark.parametrize("suffix", [".manifest.json", ".recipe.json"])

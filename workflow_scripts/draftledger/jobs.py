@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from draftledger.plan import Plan
+from draftledger.provenance.packing import wanted
 
 DECISION = "config/decision.yaml"
 FIGURES = ("speedup", "survival", "categories", "cycle", "cost", "learning")
@@ -25,6 +26,18 @@ class PlannedJob:
 def figures(plan: Plan) -> list[str]:
     """Return the pictures of the report."""
     return [f"{plan.root}/figures/{name}.svg" for name in FIGURES]
+
+
+def ledgered(plan: Plan) -> list[str]:
+    """Return every payload of a whole run, the ledger included."""
+    return [*plan.evidence(), *figures(plan), f"{plan.root}/report.html", f"{plan.root}/SHA256SUMS"]
+
+
+def released(plan: Plan) -> list[str]:
+    """Return the payloads that a release reads: those that its level packs, and the corpus for its licences."""
+    roles = [path.removeprefix(f"{plan.root}/") for path in ledgered(plan)]
+    packed = [f"{plan.root}/{role}" for role in wanted(roles, plan.release["level"])]
+    return list(dict.fromkeys([*packed, *plan.corpus()]))
 
 
 def jobs(plan: Plan) -> Iterator[PlannedJob]:

@@ -15,6 +15,7 @@ from draftledger.provenance.digest import digest
 MODEL = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 # What decoding must know of a drafter beside its weights.
 SHAPE = ("kind", "rank", "scale", "modules", "bits", "group_size", "shape")
+RELEASE = {"level": "rows", "version": "unreleased", "allow_dirty": False}
 SOFTWARE = ("mlx", "mlx-lm", "mlx-cpu", "mlx-cuda-13", "mlx-metal", "ngsolve-openblas", "numpy", "tokenizers")
 
 
@@ -147,6 +148,11 @@ class Plan:
         needed = self.windows() or self.config["target"]["kind"] == "tiny"
         return [f"{self.root}/corpus/documents.parquet"] if needed else []
 
+    @property
+    def release(self) -> dict[str, Any]:
+        """Return the `release` block with its defaults."""
+        return {**RELEASE, **self.config.get("release", {})}
+
     def evidence(self) -> list[str]:
         """Return every payload that stands behind the summary, in the order of the workflow."""
         shards = [path for split in ("train", "validation") for path in self.shards(split)]
@@ -179,7 +185,7 @@ class Plan:
         return self.config.get("corpus", {})
 
     def _model_spec(self) -> dict[str, Any]:
-        return self.config["target"]
+        return _without(self.config["target"], "licence")
 
     def _windows_spec(self) -> dict[str, Any]:
         libraries = {name: software()[name] for name in ("numpy", "tokenizers")}
@@ -204,7 +210,8 @@ class Plan:
         return {"drafter": self.config["drafters"][drafter], "seed": int(seed), "launch": int(launch)}
 
     def _published_spec(self, *, drafter: str) -> dict[str, Any]:
-        return self.config["drafters"][drafter]
+        settings = self.config["drafters"][drafter]
+        return {**settings, "adapter": _without(settings["adapter"], "licence")}
 
     def _arm_spec(self, arm: str) -> dict[str, Any]:
         """Return an arm's settings as decoding needs them: what it is compared with is left to the summary."""
@@ -250,6 +257,9 @@ class Plan:
     def _ledger_spec(self) -> dict[str, Any]:
         return {}
 
+    def _release_spec(self, *, checkout: dict[str, Any]) -> dict[str, Any]:
+        return {"release": self.release, "config": self.config, "checkout": checkout}
+
     # --- with which code -----------------------------------------------------------------------------------------
 
     def code(self, stage: str, *, kinds: tuple[str, ...] = ()) -> str:
@@ -268,7 +278,12 @@ class Plan:
         codes = {stage: self.code(stage) for stage in plain}
         codes |= {f"adapter/{kind}": self.code("adapter", kinds=(kind,)) for kind in drafters}
         codes |= {f"decode/{kind}": self.code("decode", kinds=(kind,)) for kind in arms}
-        return {"config": self.config, "code": codes, "timing": self.code("timing", kinds=self.timed_kinds())}
+        drafters = {
+            name: self._published_spec(drafter=name) for name in self.config["drafters"] if self.published(name)
+        }
+        settings = {"target": self._model_spec(), "drafters": {**self.config["drafters"], **drafters}}
+        config = {**_without(self.config, "release"), **settings}
+        return {"config": config, "code": codes, "timing": self.code("timing", kinds=self.timed_kinds())}
 
     def _kind_module(self, stage: str, kind: str) -> Path:
         package = self.home / "workflow_scripts" / "draftledger"
@@ -299,6 +314,11 @@ def _files(settings: dict[str, Any]) -> list[str]:
 def _listing(paths: list[str]) -> str:
     found = [(path, Path(path).stat()) for path in paths]
     return digest([[path, stat.st_size, stat.st_mtime_ns] for path, stat in found])
+
+
+def _without(block: dict[str, Any], key: str) -> dict[str, Any]:
+    """Leave out a key that no artefact depends on, only its release."""
+    return {name: value for name, value in block.items() if name != key}
 
 
 def _numbers(draw: str) -> dict[str, int | None]:

@@ -4,12 +4,16 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from draftledger.provenance.findings import Verified
 
 
 def add(commands: Any) -> None:
     """Add `verify` and `replay`."""
     verify = commands.add_parser("verify", help="re-hash every artefact and name those that are not what they were")
+    verify.add_argument("release", type=Path, nargs="?", help="check this release, without unpacking it")
     verify.add_argument("--root", type=Path, default=Path("results"), help="folder of the results")
     verify.add_argument("--store", type=Path, nargs="?", const=Path("results/store"), help="re-hash this store instead")
     verify.add_argument("--expect", metavar="DIGEST", help="the published root digest")
@@ -22,10 +26,7 @@ def add(commands: Any) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from draftledger.provenance.store_check import verify_store
-    from draftledger.provenance.verify import verify
-
-    found = verify_store(options.store) if options.store else verify(options.root, expect=options.expect)
+    found = _found(options)
     if options.json:
         print(json.dumps(found.record(), indent=1))
     else:
@@ -37,6 +38,20 @@ def _verify(options: argparse.Namespace) -> int:
         told = ", ".join(f"{number} {state}" for state, number in found.counts.items())
         print(f"verify: {told or 'nothing to check'}", file=sys.stderr)
     return 1 if found.faults else 0
+
+
+def _found(options: argparse.Namespace) -> "Verified":
+    from draftledger.provenance.archive import verify_archive
+    from draftledger.provenance.findings import Verified, archived
+    from draftledger.provenance.store_check import verify_store
+    from draftledger.provenance.verify import verify
+
+    if options.store:
+        return verify_store(options.store)
+    where = options.release or options.root
+    if where.is_dir() or options.release is None:
+        return verify(where, expect=options.expect)
+    return Verified(archived(verify_archive(where, expect=options.expect)))
 
 
 def _replay(options: argparse.Namespace) -> int:

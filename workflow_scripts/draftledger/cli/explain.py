@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
         trace.add_argument(f"--{name}")
     for name in ("slot", "seed"):
         trace.add_argument(f"--{name}", type=int)
-    trace.add_argument("--root", type=Path, default=Path("results"), help="folder of the results")
+    trace.add_argument("--root", type=Path, default=Path("results"), help="folder of the results, or a release")
     trace.add_argument("--svg", type=Path, metavar="FILE", help="also write it as a picture")
     trace.add_argument("--json", action="store_true", help="print it as JSON")
     trace.set_defaults(run=_trace)
@@ -35,11 +35,12 @@ def _trace(options: argparse.Namespace) -> int:
     from draftledger.figures.lineage import draw
     from draftledger.figures.tree import record, terminal_tree
     from draftledger.provenance.atomic import write_bytes
-    from draftledger.provenance.graph import Folder, one_home, read_graph
+    from draftledger.provenance.graph import read_graph
     from draftledger.provenance.numbers import choose, name, read_numbers
+    from draftledger.provenance.packed import open_results
     from draftledger.provenance.trace import gaps, trace_artefact, trace_number
 
-    files = Folder(one_home(options.root))
+    files = open_results(options.root)
     graph = read_graph(files)
     if options.what in graph.artefacts:
         row, title, root = None, options.what, trace_artefact(graph, options.what)
@@ -61,11 +62,12 @@ def _trace(options: argparse.Namespace) -> int:
 def _diff(options: argparse.Namespace) -> int:
     from draftledger.figures.differences import told
     from draftledger.provenance.diff import compare
-    from draftledger.provenance.graph import Folder, one_home, read_graph
+    from draftledger.provenance.graph import read_graph
     from draftledger.provenance.moves import moves
     from draftledger.provenance.numbers import read_numbers
+    from draftledger.provenance.packed import open_results
 
-    files = [Folder(one_home(path)) for path in (options.first, options.second)]
+    files = [open_results(path) for path in (options.first, options.second)]
     first, second = (read_graph(each) for each in files)
     differences = compare(first, second)
     moved = moves((first, second), (read_numbers(files[0]), read_numbers(files[1])), differences)

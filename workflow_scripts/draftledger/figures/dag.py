@@ -23,10 +23,11 @@ WORKFLOW: Rules = (
     ("figures", ("adapter", "timing", "summary")),
     ("report", ("summary", "figures")),
     ("ledger", ("summary", "figures", "report")),
+    ("release", ("ledger",)),
 )
 NOTES = (
     "The tiny target is trained here, on corpus and in environment; every other target is pinned bytes.",
-    "report and ledger also read every artefact above them. Arms other than ar also read the answers of ar.",
+    "report, ledger and release also read every artefact above them. Arms other than ar also read the answers of ar.",
 )
 ALWAYS, CLASS, DRAW = "repeatable", "repeatable within a class", "a draw: kept, not repeated"
 MEASURED, MACHINE = "a measurement", "one per machine"
@@ -45,6 +46,7 @@ ABOUT = {
     "figures": (ALWAYS, "figures/*.svg"),
     "report": (ALWAYS, "report.html"),
     "ledger": (ALWAYS, "SHA256SUMS"),
+    "release": (ALWAYS, "release/{version}-….tar"),
 }
 LEFT, TOP, STEP, BOX, TALL, WIDE, LINE = 150, 22, 42, 132, 28, 800, 18
 STYLE = """

@@ -5,8 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from draftledger.provenance.graph import Artefact, Graph
-from draftledger.provenance.natures import nature_of
+from draftledger.provenance.natures import Nature, nature_of
 from draftledger.provenance.recipe import ENVIRONMENT, Recipe
+
+AGAIN: dict[Nature, str] = {
+    "draw": "another draw of the same recipe",
+    "probe": "another answer of the same probe",
+    "repeatable": "the same recipe gave other content, and should not",
+}
 
 Kind = Literal["only in the first", "only in the second", "recipe", "content"]
 
@@ -42,14 +48,13 @@ def _difference(one: Artefact, other: Artefact) -> Difference | None:
     same = one.manifest.content == other.manifest.content
     if one.recipe is None or other.recipe is None:
         return None if same and one.recipe == other.recipe else Difference(one.role, "content", ("no recipe",))
-    drawn = nature_of(one.recipe.rule) == "draw"
+    nature = nature_of(one.recipe.rule)
     if one.recipe.key != other.recipe.key:
         own = tuple(recipe_changes(one.recipe, other.recipe))
-        return Difference(one.role, "recipe", own, tuple(_inputs(one.recipe, other.recipe)), same, drawn)
+        return Difference(one.role, "recipe", own, tuple(_inputs(one.recipe, other.recipe)), same, nature == "draw")
     if same:
         return None
-    words = "another draw of the same recipe" if drawn else "the same recipe gave other content, and should not"
-    return Difference(one.role, "content", (words,))
+    return Difference(one.role, "content", (AGAIN[nature],))
 
 
 def recipe_changes(one: Recipe, other: Recipe) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The words for what a check of results finds, one for each artefact."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 State = Literal["ok", "altered", "stale", "unexplained", "orphan", "absent", "missing"]
 FAULTS: tuple[State, ...] = ("altered", "stale", "unexplained", "missing")
@@ -15,6 +16,12 @@ class Finding:
     path: str
     state: State
     reason: str = ""
+
+
+def archived(findings: Iterable[tuple[str, str, str]]) -> tuple[Finding, ...]:
+    """Return an archive's findings, which its stand-alone check gives as plain texts."""
+    states = {state: state for state in get_args(State)}
+    return tuple(Finding(path, states[state], reason) for path, state, reason in findings)
 
 
 @dataclass(frozen=True, slots=True)

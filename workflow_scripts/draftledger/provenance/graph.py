@@ -11,6 +11,7 @@ from draftledger.provenance.manifest import Manifest, parse_manifest
 from draftledger.provenance.recipe import Recipe, parse_recipe
 
 MANIFEST, RECIPE, RUN = ".manifest.json", ".recipe.json", ".run.json"
+RELEASES, RELEASE_RECORD = "release/", "release.json"
 HOME_MARKS = ("SHA256SUMS", "environment.json.manifest.json", "summary.parquet.manifest.json")
 
 
@@ -28,13 +29,14 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The files of one experiment's results: hidden ones, stores and other experiments below are left out."""
+    """The files of one experiment's results: hidden ones, releases, stores and other experiments are left out."""
 
     root: Path
 
     def names(self) -> list[str]:
         """Return every file's name under the folder, sorted."""
-        return sorted(path.relative_to(self.root).as_posix() for path in _files(self.root))
+        names = (path.relative_to(self.root).as_posix() for path in _files(self.root))
+        return sorted(name for name in names if not name.startswith(RELEASES))
 
     def read(self, name: str) -> bytes:
         """Return one file's bytes."""
@@ -55,8 +57,9 @@ def is_store(folder: Path) -> bool:
 
 
 def is_home(folder: Path) -> bool:
-    """Tell whether a folder holds the results of one experiment."""
-    return any((folder / name).is_file() for name in HOME_MARKS)
+    """Tell whether a folder holds the results of one experiment; an unpacked release holds them in a folder below."""
+    marked = any((folder / name).is_file() for name in HOME_MARKS)
+    return marked and not (folder / RELEASE_RECORD).is_file()
 
 
 def homes(root: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """The check of one experiment's results: first the bytes of every file, then whether each artefact is explained."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from draftledger.errors import CorruptError
 from draftledger.provenance.atomic import json_bytes
 from draftledger.provenance.digest import content_digest, file_digest
 from draftledger.provenance.findings import Finding
-from draftledger.provenance.graph import MANIFEST, RECIPE, RUN, Folder, outside
+from draftledger.provenance.graph import MANIFEST, RECIPE, RELEASE_RECORD, RUN, Folder, outside
 from draftledger.provenance.ledger import NAME, parse_sums
 from draftledger.provenance.manifest import Manifest, describe, parse_manifest
 from draftledger.provenance.natures import nature_of
@@ -29,9 +30,11 @@ class Inspection:
     _manifests: dict[str, Manifest] = field(default_factory=dict)
     _recipes: dict[str, Recipe] = field(default_factory=dict)
     _outside: dict[str, str | None] = field(default_factory=dict)
+    _left_out: set[str] = field(default_factory=set)
 
     def findings(self) -> Iterator[Finding]:
         """Yield one finding for every artefact, or one for each of its files that is not as it was."""
+        self._left_out = _left_out(self.folder)
         self._files = {name for name in Folder(self.folder).names() if not name.endswith(RUN)}
         faults = {NAME: list(self._ledger_faults())} if NAME in self._files else {}
         roles = {name.removesuffix(MANIFEST).removesuffix(RECIPE) for name in (*self._files, *self._sums)}
@@ -119,12 +122,12 @@ class Inspection:
         return Finding(path, "ok")
 
     def _gone(self, role: str, recipe: Recipe) -> Finding:
-        lost = nature_of(recipe.rule) == "draw" and (not self._sums or role in self._sums)
-        if lost:
-            return Finding(str(self.folder / role), "missing", "a draw: its rule would make another one")
-        left_out = bool(self._sums) and role not in self._sums
-        reason = f"left out, as {NAME} says" if left_out else "its rule makes it again"
-        return Finding(str(self.folder / role), "absent", reason)
+        path = str(self.folder / role)
+        if role in self._left_out:
+            return Finding(path, "absent", f"left out, as {RELEASE_RECORD} says")
+        if nature_of(recipe.rule) == "draw":
+            return Finding(path, "missing", "a draw: its rule would make another one")
+        return Finding(path, "absent", "its rule makes it again")
 
     def _made_from(self, path: str, recipe: Recipe, item: Input) -> Finding | None:
         known = self._manifests.get(item.role)
@@ -143,3 +146,16 @@ class Inspection:
             path = self.base / role
             self._outside[role] = content_digest(path) if path.is_file() else None
         return self._outside[role]
+
+
+def _left_out(folder: Path) -> set[str]:
+    """Return what an unpacked release leaves out of its results, by the record beside them."""
+    try:
+        found = json.loads((folder.parent / RELEASE_RECORD).read_bytes())["left_out"]
+        return {name.removeprefix(f"{folder.name}/") for name in found if isinstance(name, str)}
+    except FileNotFoundError:
+        return set()
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptError(
+            f"{folder.parent / RELEASE_RECORD}: unreadable ({error}); unpack the release again"
+        ) from None

@@ -20,7 +20,7 @@ def pins(recipe: Recipe) -> list[str]:
             lines.append(f"first weights drawn here, seed {spec.get('seed')}")
         case "adapter":
             lines.append(f"training seed {spec.get('seed')}, launch {spec.get('launch')}")
-    return lines
+    return [line for line in lines if line]
 
 
 def _published(block: dict[str, Any]) -> Iterator[str]:

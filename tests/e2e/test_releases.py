@@ -1,4 +1,4 @@
-"""Release B's head-to-head from its own configuration, on a tiny target and drafters that our exporters wrote."""
+"""The releases' configurations: they dry-run here, and release B's runs on drafters that our exporters wrote."""
 
 import mlx.core as mx
 import pyarrow.parquet as pq
@@ -66,13 +66,18 @@ def finished(tmp_path_factory) -> Workspace:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_shipped_configuration_dry_runs_without_its_models(name):
+def test_release_b_dry_runs_without_its_models(name):
     jobs = Workspace(ROOT, name).planned()
     assert {"published dflash", "published dspark", "decode dspark_2 shared", "timing shared 1"} <= jobs
     assert not {job for job in jobs if job.split()[0] in ("corpus", "windows", "teacher", "adapter")}
 
 
-def test_it_differs_from_the_second_target_by_its_models_alone():
+def test_release_a_dry_runs_without_its_models():
+    jobs = Workspace(ROOT, "release-a").planned()
+    assert {"published released", "decode released shared", "adapter block_lora 20260903 0"} <= jobs
+
+
+def test_release_b_differs_from_the_second_target_by_its_models_alone():
     def rest(name: str) -> dict:
         config = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
         return {key: value for key, value in config.items() if key not in ("experiment", "target", "drafters")}
