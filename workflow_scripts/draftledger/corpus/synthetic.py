@@ -1,7 +1,8 @@
 """A seeded grammar whose text a byte-level model learns in seconds and continues without looping.
 
-Every kind counts or walks through a fixed cycle of words, so the likeliest continuation keeps moving;
-between the predictable stretches stand a few open choices (sizes, colours), which a drafter must guess.
+Every kind counts or walks through a fixed cycle of words, so the likeliest continuation keeps moving, and
+says a dozen different tokens before it says the same thing again, so that a model which misses the count
+does not loop closely; between the predictable stretches stand open choices, which a drafter must guess.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,14 +18,14 @@ CITIES = ("Arles", "Bern", "Cork", "Delft", "Essen", "Fano", "Ghent", "Hull", "I
 COLOURS = ("red", "green", "blue", "white", "black", "pink")
 SIZES = ("small", "plain", "large")
 VERBS = (("add", "+"), ("sub", "-"), ("mul", "*"))
-SHORTEST, LONGEST = 300, 600
+SHORTEST, LONGEST = 800, 1600
 
 Rng = np.random.Generator
 Lines = Iterator[str]
 
 
 def documents(*, seed: int, count: int) -> Iterator[Document]:
-    """Yield `count` documents of 300–600 characters; document i depends only on (seed, i).
+    """Yield `count` documents of 800–1600 characters; document i depends only on (seed, i).
 
     Kinds take turns in the order of `KINDS`, and the kind stands in the id: `synthetic/list-000000`.
     """
@@ -61,7 +62,8 @@ def _list(rng: Rng) -> Lines:
     yield "List of things:\n"
     start, first, colour = (int(n) for n in rng.integers(0, 12, size=3))
     for step in count_up():
-        yield f"{first + step}. {_pick(rng, SIZES)} {_cycle(ITEMS, start + step)}\n"
+        owner = f"{_cycle(NAMES, start + step)} in {_cycle(CITIES, start + step)}"
+        yield f"{first + step}. {_pick(rng, SIZES)} {_cycle(ITEMS, start + step)} of {owner}\n"
         if rng.random() < 0.3:
             yield "".join(f"   {mark}) {_cycle(COLOURS, colour + n)}\n" for n, mark in enumerate("abc"))
             colour += 3
@@ -77,9 +79,10 @@ def _record(rng: Rng) -> Lines:
 
 def _sum(rng: Rng) -> Lines:
     """An addition table with right answers: the second number counts, then the first one does."""
-    left, right = int(rng.integers(2, 30)), int(rng.integers(10))
-    for _ in count_up():
-        yield f"{left} plus {right} makes {left + right}.\n"
+    left, right, who = int(rng.integers(2, 30)), int(rng.integers(10)), int(rng.integers(12))
+    for step in count_up():
+        told = f"{_cycle(NAMES, who + step)} to {_cycle(NAMES, who + step + 1)}"
+        yield f"{left} plus {right} makes {left + right}, says {told}.\n"
         left, right = (left + 1, 0) if right == 9 else (left, right + 1)
 
 
@@ -90,8 +93,8 @@ def _story(rng: Rng) -> Lines:
         amount = int(rng.integers(1, 5))
         thing = _cycle(ITEMS, what + step) + ("s" if amount > 1 else "")
         verb = "are" if amount > 1 else "is"
-        origin = f", which {verb} from {_cycle(CITIES, who + step)}" if rng.random() < 0.4 else ""
-        yield f"{_cycle(NAMES, who + step)} has {amount} {_pick(rng, COLOURS)} {thing}{origin}.\n"
+        kind = f"from {_cycle(CITIES, who + step)}" if rng.random() < 0.7 else f"{_pick(rng, SIZES)} and new"
+        yield f"{_cycle(NAMES, who + step)} has {amount} {_pick(rng, COLOURS)} {thing}, which {verb} {kind}.\n"
 
 
 def _code(rng: Rng) -> Lines:
