@@ -13,20 +13,17 @@ def compute(job: Job) -> None:
     target = open_target(job)
     import pyarrow as pa
 
-    from draftledger.arrays import save_tensors
-    from draftledger.drafters.block_lora import check_noise_bound
     from draftledger.provenance.tables import write_table
     from draftledger.training.data import load_windows
     from draftledger.training.trainer import HISTORY, Schedule, train
 
     spec = job.spec["drafter"]
-    check_noise_bound(spec["noise_bound"], vocabulary=target.vocab_size)
     windows = {split: load_windows(job, split) for split in ("train", "validation")}
     kind = import_module(f"draftledger.training.{spec['kind']}")
     objective = kind.build(target.model, windows=windows, spec=spec, seed=job.spec["seed"])
-    schedule = Schedule(**{name: spec[name] for name in Schedule.__slots__})
+    schedule = Schedule(**{name: spec[name] for name in Schedule.__slots__ if name in spec})
     weights, history = train(objective, objective.initial(), schedule=schedule, partial=job.partial)
-    save_tensors(job.out("adapter.safetensors"), weights)
+    objective.save(weights, job.out("adapter.safetensors"))
     write_table(pa.Table.from_pylist(history, schema=HISTORY), job.out("history.parquet"))
 
 

@@ -154,6 +154,6 @@ def test_the_objective_pairs_each_noise_row_with_the_teacher_at_its_place(target
     batch = goal.batch(0)
     anchors = sample_anchors(3, "anchors/train", 0, count=4, length=LENGTH, k=K)
     logits = np.array(model(mx.array(split.tokens)))
-    rows = np.array(batch.ids).reshape(2, 4, K, -1)[..., 0]
+    rows = np.array(batch.rows.ids).reshape(2, 4, K, -1)[..., 0]
     expected = np.array([[logits[w, a + 1 : a + 1 + K].argmax(axis=-1) for a in anchors] for w in range(2)])
     assert sorted(rows.tolist()) == sorted(expected.tolist())  # the epoch's order may swap the windows

@@ -250,5 +250,5 @@ def test_a_shaped_drafter_needs_no_corpus_and_only_untrained_arms_decode_with_it
     for name in ("windows", "teacher", "seeds", "launches"):
         del shaped[name]
     check_config(shaped, SCHEMA)
-    message = "config, arms.spark: a dspark drafter is not trained here; use adapter, or untrained: true"
+    message = "config, arms.spark: its drafter has no steps to train it by; add them, or untrained: true"
     assert told(changed("arms.spark", arm, shaped)) == message

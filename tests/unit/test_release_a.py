@@ -108,7 +108,7 @@ def test_the_one_block_stands_at_the_end_of_its_window():
     goal, train = objective(count=2)
     batch = goal.batch(0)
     rows = train.teacher.ids[:, 8:11]  # anchor 7 of 12 tokens, as in release A: the last row is a target alone
-    found = np.array(batch.ids).reshape(2, 3, -1)
+    found = np.array(batch.rows.ids).reshape(2, 3, -1)
     assert sorted(map(repr, found.tolist())) == sorted(map(repr, rows.tolist()))
 
 

@@ -230,19 +230,19 @@ def test_the_shuffled_teacher_gives_no_block_its_own_rows_and_renames_ids():
     for step in range(8):
         own, other = true.batch(step), shuffled.batch(step)
         assert (np.array(own.noise) == np.array(other.noise)).all()
-        mine, theirs = (np.array(b.log_p).reshape(6, 2, -1) for b in (own, other))
+        mine, theirs = (np.array(b.rows.log_p).reshape(6, 2, -1) for b in (own, other))
         assert not any((a == b).all() for a, b in zip(mine, theirs, strict=True))
         assert sorted(map(str, mine)) == sorted(map(str, theirs))  # the same rows, each with another block
-        assert (np.array(own.ids) != np.array(other.ids)).mean() > 0.9
-        assert all(len(set(row)) == len(row) for row in np.array(other.ids).tolist())
-    renamed = [np.array(shuffled.batch(step).ids) for step in (0, 0, 1)]
+        assert (np.array(own.rows.ids) != np.array(other.rows.ids)).mean() > 0.9
+        assert all(len(set(row)) == len(row) for block in np.array(other.rows.ids).tolist() for row in block)
+    renamed = [np.array(shuffled.batch(step).rows.ids) for step in (0, 0, 1)]
     assert (renamed[0] == renamed[1]).all()
     assert (renamed[0] != renamed[2]).any()
 
 
 def test_the_shuffled_teacher_leaves_validation_true():
     pairs = zip(objective().validation(), objective(teacher="shuffled").validation(), strict=True)
-    assert all((np.array(a.ids) == np.array(b.ids)).all() for a, b in pairs)
+    assert all((np.array(a.rows.ids) == np.array(b.rows.ids)).all() for a, b in pairs)
 
 
 def test_one_block_cannot_be_shuffled():

@@ -36,6 +36,11 @@ def leaves(tree: Any) -> dict[str, mx.array]:
     return dict(cast(list[tuple[str, mx.array]], tree_flatten(tree)))
 
 
+def rolled(array: mx.array, turn: int) -> mx.array:
+    """Return an array whose rows are `turn` places further down, the last ones first."""
+    return mx.concatenate([array[-turn:], array[:-turn]]) if turn % array.shape[0] else array
+
+
 def number(scalar: mx.array) -> float:
     """Return an evaluated scalar."""
     return float(cast(float, scalar.item()))

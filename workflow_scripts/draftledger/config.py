@@ -100,8 +100,8 @@ def _pairs(config: dict[str, Any]) -> Iterator[str]:
         if drafter["kind"] != arm["kind"]:
             other = f"its drafter {arm['drafter']!r} is of kind {drafter['kind']}"
             yield f"config, arms.{name}: kind {arm['kind']!r}, but {other}"
-        if "shape" in drafter and not arm.get("untrained"):
-            yield f"config, arms.{name}: a {arm['kind']} drafter is not trained here; use adapter, or untrained: true"
+        if not (_is_trained(drafter) or "adapter" in drafter or arm.get("untrained")):
+            yield f"config, arms.{name}: its drafter has no steps to train it by; add them, or untrained: true"
 
 
 def _exact_faults(config: dict[str, Any]) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _exact_faults(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _is_trained(drafter: dict[str, Any]) -> bool:
-    return "adapter" not in drafter and "shape" not in drafter
+    return "steps" in drafter
 
 
 def _missing_blocks(config: dict[str, Any]) -> Iterator[str]:
@@ -133,13 +133,34 @@ def _drafter_faults(config: dict[str, Any]) -> Iterator[str]:
     for name, drafter in config["drafters"].items():
         if not _is_trained(drafter):
             continue
-        widest = max(drafter["k"], *(stage["k"] for stage in drafter.get("stages", ())), 0)
-        room = windows["length"] - widest
+        yield from _shape_faults(name, drafter) if "shape" in drafter else ()
+        widest = slots(drafter)
+        room = windows["length"] - widest - ("shape" in drafter)  # a drafter that hears taps needs a token before it
         if drafter["anchors"] == "end":
             if room < 3:
                 yield f"config, drafters.{name}.k: a block of {widest} does not fit a window; lower it"
         elif drafter["anchors"] > room:
-            yield f"config, drafters.{name}.anchors: {drafter['anchors']} do not fit a window; use at most {room}"
+            most = f"use at most {max(room, 0)}"
+            yield f"config, drafters.{name}.anchors: {drafter['anchors']} do not fit a window; {most}"
         for split in ("train", "validation"):
             if drafter["batch"] > windows[split]:
                 yield f"config, drafters.{name}.batch: more than the {windows[split]} {split} windows; lower it"
+
+
+def slots(drafter: dict[str, Any]) -> int:
+    """Return the most tokens that a training block of a drafter is taught."""
+    if "shape" in drafter:
+        return drafter["shape"]["block"] - (drafter["kind"] != "dspark")
+    return max(drafter["k"], *(stage["k"] for stage in drafter.get("stages", ())), 0)
+
+
+def _shape_faults(name: str, drafter: dict[str, Any]) -> Iterator[str]:
+    shape, where = drafter["shape"], f"config, drafters.{name}"
+    if "confidence" in drafter["loss"] and not shape.get("enable_confidence_head"):
+        yield f"{where}.loss: confidence is weighed, but the shape has no confidence head; enable_confidence_head: true"
+    if not set(drafter["loss"]) - {"confidence"}:
+        yield f"{where}.loss: nothing teaches the tokens; add ce, kl, tv or lk"
+    if {"gamma", "pace"} <= set(drafter):
+        yield f"{where}: gamma and pace both weigh the slots; keep one"
+    if long := [stage["block"] for stage in drafter.get("stages", ()) if stage["block"] > shape["block"]]:
+        yield f"{where}.stages: a block of {long[0]} is longer than the shape's {shape['block']}; lower it"

@@ -90,8 +90,9 @@ class Plan:
         return _listing(self.adapter_sources(drafter))
 
     def shards(self, split: str) -> list[str]:
-        """Return a split's teacher shards; none when nothing is trained."""
-        if not self.trains:
+        """Return a split's teacher shards; none when no drafter is trained on them."""
+        taught = {name for arm in self.config["arms"] if (name := self.trained(arm))}
+        if all(self.config["drafters"][name].get("live") for name in taught):
             return []
         windows, size = self.config["windows"][split], self.config["teacher"]["shard_windows"]
         return [f"{self.root}/teacher/{split}-{i:04d}.safetensors" for i in range(-(-windows // size))]

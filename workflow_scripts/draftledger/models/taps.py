@@ -30,6 +30,11 @@ class Tapped:
 
         Raises UnsupportedError when a layer told nothing, or no hidden state [1, W, D].
         """
+        logits, heard = self.windows(ids, caches)
+        return logits, heard[0]
+
+    def windows(self, ids: mx.array, caches: list[Any] | None = None) -> tuple[mx.array, mx.array]:
+        """Run ids: [B, W], from their start where no caches are given; return logits [B, W, V] and [B, W, taps, D]."""
         self._sink.outputs = {}
         logits = self.twin(ids, cache=caches)
         heard, self._sink.outputs = self._sink.outputs, {}
@@ -37,7 +42,7 @@ class Tapped:
             if tap not in heard or heard[tap].shape[:-1] != ids.shape:
                 told = f"an output of shape {heard[tap].shape}" if tap in heard else "nothing"
                 raise UnsupportedError(f"taps: layer {tap} of {type(self.model).__name__} tells {told}; use no taps")
-        return logits, mx.stack([heard[tap][0] for tap in self.taps], axis=1)
+        return logits, mx.stack([heard[tap] for tap in self.taps], axis=2)
 
 
 def layer_paths(model: nn.Module, taps: Sequence[int]) -> dict[int, str]:

@@ -1,32 +1,30 @@
 """The block-LoRA objective: noise rows at random anchors, taught the target's own distribution at their place."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from draftledger.drafters.block_lora import gated, initial_weights
-from draftledger.errors import ConfigError
+from draftledger.arrays import save_tensors
+from draftledger.drafters.block_lora import check_noise_bound, gated, initial_weights
+from draftledger.drafters.target_ends import ends_of
 from draftledger.rng import generator, key_of, noise_ids
-from draftledger.teacher.topk import TopK
-from draftledger.training.blocks import clean_caches, fresh, sample_anchors
+from draftledger.training.blocks import clean_caches, epoch_rows, fresh, sample_anchors, whole_batches
 from draftledger.training.data import Windows
-from draftledger.training.losses import LOSSES
+from draftledger.training.teaching import Kept, kept_rows, shuffling
 from draftledger.training.trainer import Measured, Weights
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """N blocks: noise ids [N, k], forked caches, and the teacher's rows [N·k, top]."""
+    """N blocks: noise ids [N, k], forked caches, and the teacher's rows."""
 
     noise: mx.array
     caches: list[Any]
-    ids: mx.array
-    log_p: mx.array
-    tail: mx.array
-    peak: mx.array
+    rows: Kept
 
 
 class BlockLoraObjective:
@@ -39,7 +37,6 @@ class BlockLoraObjective:
         self, model: nn.Module, *, train: Windows, validation: Windows, spec: dict[str, Any], seed: int
     ) -> None:
         self.model, self.spec, self.seed = model, spec, seed
-        self.vocabulary = int(train.teacher.ids.max()) + 1
         self.splits = {"train": train, "validation": validation}
 
     def initial(self) -> Weights:
@@ -49,26 +46,26 @@ class BlockLoraObjective:
 
     def batch(self, step: int) -> Batch:
         """Return the training batch of a step: the next windows of this epoch's keyed order."""
-        size, windows = self.spec["batch"], len(self.splits["train"].tokens)
-        places = [divmod(step * size + i, windows) for i in range(size)]
-        rows = [int(generator(self.seed, "order", epoch).permutation(windows)[place]) for epoch, place in places]
+        rows = epoch_rows(self.seed, step, size=self.spec["batch"], windows=len(self.splits["train"].tokens))
         return self._blocks("train", rows, seed=self.seed, step=step)
 
     def validation(self) -> list[Batch]:
         """Return every validation window once, with anchors and noise that no training step draws."""
-        windows = len(self.splits["validation"].tokens)
-        size = max(n for n in range(1, self.spec["batch"] + 1) if windows % n == 0)  # equal batches, none left out
-        starts = range(0, windows, size)
-        return [self._blocks("validation", list(range(s, s + size)), seed=0, step=s) for s in starts]
+        groups = whole_batches(len(self.splits["validation"].tokens), self.spec["batch"])
+        return [self._blocks("validation", group, seed=0, step=group[0]) for group in groups]
 
     def measure(self, weights: Weights, batch: Batch) -> Measured:
         """Return the loss of the batch's noise rows against the teacher."""
         student = gated(self.model, weights, scale=self.spec["scale"], first=0)
         logits = student(batch.noise, cache=fresh(batch.caches)).astype(mx.float32)
-        rows = logits.reshape(-1, logits.shape[-1])
-        loss = LOSSES[self.spec["loss"]](rows, batch.ids, batch.log_p, batch.tail).mean()
-        agreement = (mx.argmax(rows, axis=-1) == batch.ids[:, 0]).astype(mx.float32).mean()
-        return Measured(loss, agreement, mx.abs(rows).max(), batch.peak)
+        loss = batch.rows.term(self.spec["loss"], logits).mean()
+        right = (mx.argmax(logits, axis=-1) == batch.rows.best).astype(mx.float32)
+        accepted = mx.cumprod(right, axis=-1).sum() / right.shape[0]
+        return Measured(loss, right.mean(), mx.abs(logits).max(), batch.rows.peak, accepted)
+
+    def save(self, weights: Weights, path: Path) -> None:
+        """Write the adapter as it was trained."""
+        save_tensors(path, weights)
 
     def _blocks(self, split: str, rows: list[int], *, seed: int, step: int) -> Batch:
         windows, k = self.splits[split], _width(self.spec, split, step)
@@ -77,17 +74,16 @@ class BlockLoraObjective:
         caches = clean_caches(self.model, mx.array(windows.tokens[rows], dtype=mx.int32), anchors)
         blocks = len(rows) * count
         noise = noise_ids(key_of(seed, split, 0), step, shape=(blocks, k), bound=self.spec["noise_bound"])
-        window = np.repeat(rows, count * k)
-        place = np.tile((np.asarray(anchors)[:, None] + 1 + np.arange(k)).reshape(-1), len(rows))
+        window = np.repeat(rows, count)[:, None]
+        place = np.tile(np.asarray(anchors)[:, None] + 1 + np.arange(k), (len(rows), 1))
         if split == "train" and self.spec.get("corruption") == "uniform":
-            clean = windows.tokens[window, place].reshape(blocks, k)
-            noise = _corrupted(clean, noise, generator(seed, "corruption", step))
-        rename = None
+            noise = _corrupted(windows.tokens[window, place], noise, generator(seed, "corruption", step))
+        taught = kept_rows(windows.teacher, window, place)
         if self.spec["teacher"] == "shuffled" and split == "train":
-            key = key_of(self.seed, "shuffle", step)
-            order = _derangement(blocks, k, key=key)
-            window, place, rename = window[order], place[order], key
-        return _with_teacher(noise, caches, windows.teacher, window, place, rename=rename, vocabulary=self.vocabulary)
+            taught = taught.of_others(
+                *shuffling(self.seed, step, blocks=blocks, vocabulary=ends_of(self.model).vocabulary)
+            )
+        return Batch(noise, caches, taught)
 
     def _anchors(self, split: str, step: int, *, seed: int, k: int) -> list[int]:
         length = self.splits[split].tokens.shape[1]
@@ -108,38 +104,7 @@ def _corrupted(clean: np.ndarray, noise: mx.array, draw: np.random.Generator) ->
     return mx.where(mx.array(noisy.astype(np.int32)) > 0, noise, mx.array(clean))
 
 
-def _derangement(blocks: int, k: int, *, key: int) -> np.ndarray:
-    """Return row indices that give every block the teacher rows of another block."""
-    if blocks < 2:
-        raise ConfigError("drafters: the shuffled teacher needs two blocks a batch; raise batch or anchors")
-    turn = 1 + key % (blocks - 1)
-    return np.roll(np.arange(blocks * k).reshape(blocks, k), turn, axis=0).reshape(-1)
-
-
-def _with_teacher(
-    noise: mx.array,
-    caches: list[Any],
-    teacher: TopK,
-    window: np.ndarray,
-    place: np.ndarray,
-    *,
-    rename: int | None,
-    vocabulary: int,
-) -> Batch:
-    """Attach the teacher's rows; with `rename` their ids are permuted, so not even token frequencies carry over."""
-    logits, ids = teacher.logits[window, place], teacher.ids[window, place].astype(np.int32)
-    if rename is not None:
-        ids = generator(rename, "rename", 0).permutation(vocabulary).astype(np.int32)[ids]
-    return Batch(
-        noise=noise,
-        caches=caches,
-        ids=mx.array(ids),
-        log_p=mx.array(logits - teacher.lse[window, place][:, None]),
-        tail=mx.array(teacher.tail[window, place]),
-        peak=mx.array(np.abs(logits).max()),
-    )
-
-
 def build(model: nn.Module, *, windows: dict[str, Windows], spec: dict[str, Any], seed: int) -> BlockLoraObjective:
-    """Build the objective of one seed."""
+    """Build the objective of one seed; raise ConfigError for noise that the target has no tokens for."""
+    check_noise_bound(spec["noise_bound"], vocabulary=ends_of(model).vocabulary)
     return BlockLoraObjective(model, train=windows["train"], validation=windows["validation"], spec=spec, seed=seed)

@@ -45,6 +45,19 @@ def sample_anchors(seed: int, stream: str, step: int, *, count: int, length: int
     return sorted(generator(seed, stream, step).permutation(room)[:count].tolist())
 
 
+def epoch_rows(seed: int, step: int, *, size: int, windows: int) -> list[int]:
+    """Return the `size` windows of a step: each of `windows` once an epoch, in the epoch's own keyed order."""
+    places = [divmod(step * size + i, windows) for i in range(size)]
+    orders = {epoch: generator(seed, "order", epoch).permutation(windows) for epoch, _ in places}
+    return [int(orders[epoch][place]) for epoch, place in places]
+
+
+def whole_batches(windows: int, most: int) -> list[list[int]]:
+    """Return all windows in order, in equal batches of at most `most`, none left out."""
+    size = max(n for n in range(1, most + 1) if windows % n == 0)
+    return [list(range(start, start + size)) for start in range(0, windows, size)]
+
+
 def clean_caches(model: nn.Module, tokens: mx.array, anchors: Sequence[int]) -> list[Any]:
     """Run tokens: [B, T] once without gradient; return per-layer caches for B·M blocks, forked at each anchor.
 

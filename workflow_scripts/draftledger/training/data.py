@@ -12,10 +12,10 @@ from draftledger.teacher.topk import TopK
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Token windows [W, T] int32 and the teacher's top-k at each of their positions."""
+    """Token windows [W, T] int32 and the teacher's top-k at each of their positions, null where it is heard live."""
 
     tokens: np.ndarray
-    teacher: TopK
+    teacher: TopK | None
 
 
 def load_windows(job: Job, split: str) -> Windows:
@@ -23,4 +23,4 @@ def load_windows(job: Job, split: str) -> Windows:
     table = pq.read_table(job.input(f"windows/{split}.parquet"))
     shards = [path for path in job.inputs.values() if path.suffix == ".safetensors" and path.name.startswith(split)]
     tokens = np.array(table["tokens"].to_pylist(), dtype=np.int32)
-    return Windows(tokens, load_shards(shards, table["window"].to_pylist()))
+    return Windows(tokens, load_shards(shards, table["window"].to_pylist()) if shards else None)

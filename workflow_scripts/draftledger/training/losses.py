@@ -1,8 +1,8 @@
-"""Losses between a student's rows and the teacher's top-k, and the dense references they agree with.
+"""Losses between a student's rows and the teacher's top-k, their dense forms, and how slots are weighed.
 
-All take student logits: [N, V] float32 and return one value a row: [N]. The teacher is kept ids: [N, k], their
-log-probabilities log_p: [N, k], and tail mass: [N]; ids outside the top-k count as one bucket. With k = V the
-results equal the dense ones.
+LOSSES take student logits: [..., V] float32 and return one value a row: [...]. The teacher is kept ids: [..., k],
+their log-probabilities log_p: [..., k], and tail mass: [...]; ids outside the top-k count as one bucket. With k = V
+the results equal the dense ones.
 """
 
 from collections.abc import Callable
@@ -42,11 +42,47 @@ def likelihood_kl(logits: mx.array, ids: mx.array, log_p: mx.array, tail: mx.arr
 LOSSES: dict[str, Loss] = {"tv": total_variation, "kl": forward_kl, "lk": likelihood_kl}
 
 
-def dense_reference(name: str, logits: mx.array, teacher_logits: mx.array) -> mx.array:
-    """Return the same loss from the live teacher's full logits: [N, V]; the reference of the cached form."""
-    log_p = teacher_logits - mx.logsumexp(teacher_logits, axis=-1, keepdims=True)
+def _dense_total_variation(logits: mx.array, teacher: mx.array) -> mx.array:
+    return mx.abs(mx.softmax(teacher, axis=-1) - mx.softmax(logits, axis=-1)).sum(axis=-1) / 2
+
+
+def _dense_forward_kl(logits: mx.array, teacher: mx.array) -> mx.array:
+    log_p = teacher - mx.logsumexp(teacher, axis=-1, keepdims=True)
     log_q = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-    tv = mx.abs(mx.exp(log_p) - mx.exp(log_q)).sum(axis=-1) / 2
-    kl = (mx.exp(log_p) * (log_p - log_q)).sum(axis=-1)
+    return (mx.exp(log_p) * (log_p - log_q)).sum(axis=-1)
+
+
+def _dense_likelihood_kl(logits: mx.array, teacher: mx.array) -> mx.array:
+    tv = _dense_total_variation(logits, teacher)
     weight = mx.stop_gradient(mx.exp(-3 * (1 - tv)))
-    return {"tv": tv, "kl": kl, "lk": weight * kl + (1 - weight) * tv}[name]
+    return weight * _dense_forward_kl(logits, teacher) + (1 - weight) * tv
+
+
+# The same losses from the live teacher's full logits: [..., V] float32 beside the student's.
+DENSE: dict[str, Callable[[mx.array, mx.array], mx.array]] = {
+    "tv": _dense_total_variation,
+    "kl": _dense_forward_kl,
+    "lk": _dense_likelihood_kl,
+}
+
+
+def cross_entropy(logits: mx.array, labels: mx.array) -> mx.array:
+    """Return −log q(label) of logits: [..., V] float32 and labels: [...] int32, one value a label."""
+    chosen = mx.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return mx.logsumexp(logits, axis=-1) - chosen
+
+
+def position_weights(count: int, gamma: float | None) -> mx.array:
+    """Return the weights [count] of a block's slots: exp(−i/gamma) for slot i from 0 (2602.06036), or all one."""
+    places = mx.arange(count, dtype=mx.float32)
+    return mx.ones_like(places) if gamma is None else mx.exp(-places / gamma)
+
+
+def pace_weights(chances: mx.array, *, alpha: float) -> mx.array:
+    """Return D-PACE's weights [N, n] of a draft's chances [N, n] of its labels (2605.18810), held constant.
+
+    Slot i counts as much as the expected accepted length that rests on it: the sum over j ≥ i of the product of
+    s up to j, where s = (1 − alpha) · chance + alpha.
+    """
+    reach = mx.cumprod((1 - alpha) * mx.stop_gradient(chances) + alpha, axis=-1)
+    return mx.cumsum(reach, axis=-1, reverse=True)

@@ -1,7 +1,7 @@
 """The training loop of every drafter kind: keyed batches, clipping, warm-up, guards, resumable checkpoints."""
 
 from dataclasses import dataclass
-from math import isfinite
+from math import cos, isfinite, pi
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ HISTORY = pa.schema(
         ("agreement", pa.float64()),
         ("gradient_norm", pa.float64()),
         ("learning_rate", pa.float64()),
+        ("accepted", pa.float64()),
     ]
 )
 
@@ -35,7 +36,10 @@ class TrainingError(DraftledgerError):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and how fast: steps, peak learning rate after `warmup` steps, gradient-norm clip, and cadences."""
+    """How long and how fast: steps, peak learning rate after `warmup` steps, gradient-norm clip, and cadences.
+
+    With `cosine` the rate then falls to zero along half a cosine. A step sums the gradients of `accumulate` batches.
+    """
 
     steps: int
     learning_rate: float
@@ -43,23 +47,36 @@ class Schedule:
     clip: float
     validate_every: int
     checkpoint_every: int
+    cosine: bool = False
+    accumulate: int = 1
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, from 0."""
+        warm = min(1.0, (step + 1) / max(1, self.warmup))
+        left = max(0, step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.learning_rate * warm * (0.5 + 0.5 * cos(pi * left) if self.cosine else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A batch's scalars: loss, share of rows that agree with the teacher, and the largest logits of both."""
+    """A batch's scalars: loss, share of rows that agree with the teacher, and the largest logits of both.
+
+    `accepted` is how many slots a block agrees with the teacher before the first that does not, where slots have an
+    order; null where they have none.
+    """
 
     loss: mx.array
     agreement: mx.array
     student_peak: mx.array
     teacher_peak: mx.array
+    accepted: mx.array | None = None
 
 
 class Objective(Protocol):
     """What a drafter kind brings to the loop."""
 
     def batch(self, step: int) -> Any:
-        """Return step's training batch: a function of (seed, step) alone."""
+        """Return the training batch of a number: a function of (seed, number) alone."""
         ...
 
     def validation(self) -> list[Any]:
@@ -116,21 +133,44 @@ def _resume(weights: Weights, partial: Path) -> _State:
 
 
 def _step(objective: Objective, state: _State, schedule: Schedule) -> None:
-    batch = objective.batch(state.step)
-
-    def scalars(weights: Weights) -> tuple[mx.array, Measured]:
-        measured = objective.measure(weights, batch)
-        return measured.loss, measured
-
-    (_, measured), gradients = mx.value_and_grad(scalars)(state.weights)
+    measured, gradients = _gradients(objective, state, schedule)
     gradients, norm = optim.clip_grad_norm(gradients, schedule.clip)
-    rate = schedule.learning_rate * min(1.0, (state.step + 1) / max(1, schedule.warmup))
+    rate = schedule.rate(state.step)
     state.optimiser.learning_rate = mx.array(rate)
     state.weights = state.optimiser.apply_gradients(gradients, state.weights)
-    mx.eval(state.weights, state.optimiser.state, norm, *(getattr(measured, name) for name in Measured.__slots__))
+    mx.eval(state.weights, state.optimiser.state, norm, _scalars(measured))
     state.step += 1
     _guard(state, measured, number(norm))
     state.history.append(_row("train", state.step, measured, number(norm), rate))
+
+
+def _gradients(objective: Objective, state: _State, schedule: Schedule) -> tuple[Measured, Weights]:
+    """Return the mean of a step's batches: their scalars and the gradients, a batch's graph at a time."""
+    found: list[Measured] = []
+    total: Weights = {}
+    for place in range(state.step * schedule.accumulate, (state.step + 1) * schedule.accumulate):
+        batch = objective.batch(place)
+
+        def scalars(weights: Weights, batch: Any = batch) -> tuple[mx.array, Measured]:
+            measured = objective.measure(weights, batch)
+            return measured.loss, measured
+
+        (_, measured), gradients = mx.value_and_grad(scalars)(state.weights)
+        found.append(measured)
+        if schedule.accumulate == 1:
+            return measured, gradients
+        total = {name: total.get(name, 0) + part / schedule.accumulate for name, part in gradients.items()}
+        mx.eval(total, _scalars(measured))
+    return _mean(found), total
+
+
+def _scalars(measured: Measured) -> list[mx.array]:
+    return [value for name in Measured.__slots__ if (value := getattr(measured, name)) is not None]
+
+
+def _mean(found: list[Measured]) -> Measured:
+    names = [name for name in Measured.__slots__ if getattr(found[0], name) is not None]
+    return Measured(**{name: mx.mean(mx.stack([getattr(each, name) for each in found])) for name in names})
 
 
 def _guard(state: _State, measured: Measured, norm: float) -> None:
@@ -147,8 +187,7 @@ def _guard(state: _State, measured: Measured, norm: float) -> None:
 
 def _validate(objective: Objective, state: _State, checks: list[Any], schedule: Schedule) -> dict[str, Any]:
     found = [objective.measure(state.weights, batch) for batch in checks]
-    mean = Measured(*(mx.mean(mx.stack([getattr(m, name) for m in found])) for name in Measured.__slots__))
-    return _row("validation", state.step, mean, None, None)
+    return _row("validation", state.step, _mean(found), None, None)
 
 
 def _row(split: str, step: int, measured: Measured, norm: float | None, rate: float | None) -> dict[str, Any]:
@@ -159,4 +198,5 @@ def _row(split: str, step: int, measured: Measured, norm: float | None, rate: fl
         "agreement": number(measured.agreement),
         "gradient_norm": norm,
         "learning_rate": rate,
+        "accepted": None if measured.accepted is None else number(measured.accepted),
     }
