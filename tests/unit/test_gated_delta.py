@@ -70,10 +70,6 @@ def whole(x: dict[str, mx.array], form=in_chunks) -> tuple[mx.array, mx.array]:
     return y, after(x["v"].shape[1])
 
 
-def plainly(qk: mx.array, v: mx.array, **more: mx.array):
-    return one_by_one(qk, v, fused=False, **more)
-
-
 def arrays(x: dict[str, np.ndarray]) -> dict[str, mx.array]:
     return {name: mx.array(value) for name, value in x.items()}
 
@@ -84,7 +80,7 @@ def close(found: mx.array, expected: np.ndarray, relative: float = 1e-5) -> None
     assert np.abs(np.array(found) - expected).max() <= relative * max(1.0, np.abs(expected).max())
 
 
-@pytest.mark.parametrize("form", [in_chunks, plainly, gated_delta])
+@pytest.mark.parametrize("form", [in_chunks, one_by_one, gated_delta])
 @pytest.mark.parametrize(("length", "kind"), list(product(LENGTHS, KINDS)))
 def test_outputs_and_every_state_are_those_of_one_token_at_a_time(length, kind, form):
     x = inputs(length, kind)

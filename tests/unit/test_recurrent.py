@@ -1,6 +1,5 @@
 """Twins of recurrent layers: mlx-lm's function, and the state after any committed prefix without another forward."""
 
-from itertools import product
 from typing import Any
 
 import mlx.core as mx
@@ -17,7 +16,7 @@ from draftledger.models.recurrent import Recurrent
 from draftledger.models.recurrent_cache import RecurrentCache
 from draftledger.models.state import TargetState
 from hybrids import RECURRENT, recurrent
-from targets import VOCABULARY, dense, greedy, naive, prompt
+from targets import VOCABULARY, dense, greedy, prompt
 
 COUNT, BLOCK = 24, 6
 
@@ -103,20 +102,6 @@ def test_a_fork_leaves_its_parent_alone(kind):
     assert (state.length, twin.length) == (9, 12)
     for one, other in zip(state.arrays(), before, strict=True):
         assert np.array_equal(np.array(one), other)
-
-
-@pytest.mark.parametrize("kind", RECURRENT)
-def test_speculation_emits_the_autoregressive_answer(kind):
-    model, asked = exact(recurrent(kind)), ids(12, 3)
-    answer = naive(recurrent(kind), asked, COUNT)
-    assert len(set(answer)) >= 6
-    assert greedy(model, asked, COUNT) == answer
-    for corruption, k in product((0.0, 0.4, 1.0), (1, 3, 7)):
-        state = TargetState(model)
-        drafter = Oracle(tuple(answer), corruption=corruption, vocabulary=VOCABULARY, noise=4)
-        rounds = list(decode(state, drafter, asked, k=k, limits=Limits(COUNT, frozenset())))
-        assert [token for result in rounds for token in result.committed] == answer, (corruption, k)
-        assert state.replays == 0
 
 
 def test_twins_are_made_once_and_unmade():

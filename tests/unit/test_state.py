@@ -10,6 +10,7 @@ from draftledger.models import state as state_module
 from draftledger.models.state import TargetState, why_not
 from draftledger.models.view import of_kind
 from draftledger.models.window_caches import Rows
+from states import close, contents, continuation, same_contents
 from targets import ATTENTION, VOCABULARY, attention, dense, greedy, hybrid, prompt, quantised
 
 TARGETS = {"hybrid": hybrid, "dense": dense, "tied": lambda: dense(tied=True)}
@@ -25,28 +26,6 @@ def few_spare_rows(monkeypatch):
 
 def drawn(rng: np.random.Generator, width: int) -> mx.array:
     return mx.array(rng.integers(0, VOCABULARY, width), dtype=mx.int32)
-
-
-def continuation(state: TargetState) -> np.ndarray:
-    logits = np.array(state.run_block(mx.array([5, 17, 3], dtype=mx.int32)))
-    state.rollback()
-    return logits
-
-
-def close(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    return bool(abs(ours - theirs).max() <= 2e-5 * max(1.0, abs(theirs).max()))
-
-
-def contents(state: TargetState) -> list[np.ndarray]:
-    """What the caches hold, without spare rows."""
-    return [np.array(array) for array in state.fork().arrays()]
-
-
-def same_contents(ours: TargetState, theirs: TargetState, length: int) -> bool:
-    """A window may still hold rows that are older than it; the recent ones must be equal."""
-    pairs = list(zip(contents(ours), contents(theirs), strict=True))
-    recent = [(a, b) if a.shape == b.shape else (a[..., -length:, :], b[..., -length:, :]) for a, b in pairs]
-    return len(pairs) > 0 and all(close(a, b) for a, b in recent)
 
 
 @pytest.mark.parametrize("target", TARGETS)

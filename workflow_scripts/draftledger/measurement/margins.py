@@ -37,15 +37,18 @@ class Position:
 
 def greedy_positions(rows: Floats, tokens: Sequence[int]) -> list[Position]:
     """Return the positions of greedy tokens; rows: [n, V] hold the logits each was chosen from."""
-    unit = np.spacing(np.abs(rows.max(axis=-1)))
-    order = np.argsort(-rows, axis=-1, kind="stable")[:, :2]
+    places, best = np.arange(len(rows)), rows.argmax(axis=-1)
+    others = rows.copy()
+    others[places, best] = -np.inf
+    second, top = others.argmax(axis=-1), rows[places, best]
+    unit = np.spacing(np.abs(top))
     return [
         Position(
             token=int(token),
-            argmax=int(order[i, 0]),
-            margin_ulp=float((rows[i].max() - rows[i, token]) / unit[i]),
-            runner_up=int(order[i, 1]),
-            runner_up_ulp=float((rows[i].max() - rows[i, order[i, 1]]) / unit[i]),
+            argmax=int(best[i]),
+            margin_ulp=float((top[i] - rows[i, token]) / unit[i]),
+            runner_up=int(second[i]),
+            runner_up_ulp=float((top[i] - rows[i, second[i]]) / unit[i]),
         )
         for i, token in enumerate(tokens)
     ]

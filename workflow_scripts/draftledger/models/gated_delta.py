@@ -1,11 +1,12 @@
-"""The gated delta recurrence over a block of tokens at once, in plain MLX operations."""
+"""The gated delta recurrence over a block of tokens: in chunks, in plain MLX operations, or as one kernel."""
 
 from collections.abc import Callable
 from functools import cache
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.models.gated_delta import gated_delta_kernel, gated_delta_ops
+
+from draftledger.models.delta_kernels import Step, in_operations, kernel
 
 CHUNK = 32
 SMALL = 2**12  # elements of a state
@@ -20,13 +21,15 @@ def gated_delta(
 
     qk: [B, Hk, 2, T, Dk], queries and keys; v: [B, T, Hv, Dv]; log_g: [B, T, Hv], or [B, T, Hv, Dk] where each column
     of the state decays by itself; beta: [B, T, Hv]; state: [B, Hv, Dv, Dk] float32; Hv is a multiple of Hk.
-    `fused` allows mlx-lm's Metal kernel, which has no gradient.
+    `fused` allows a kernel of the machine's own, which has no gradient.
     Returns y: [B, T, Hv, Dv] float32 and what gives the state after the first 1 to T tokens.
     """
-    metal = mx.metal.is_available() and mx.default_device() == mx.gpu
-    if (metal and fused and qk.shape[-1] % 32 == 0) or (not metal and _is_small(v.shape[1], state)):
-        return one_by_one(qk, v, log_g=log_g, beta=beta, state=state, fused=metal)
-    return in_chunks(qk, v, log_g=log_g, beta=beta, state=state)
+    form = kernel(qk.shape[-1]) if fused else None
+    if form is None and _is_small(v.shape[1], state):
+        form = in_operations
+    if form is None:
+        return in_chunks(qk, v, log_g=log_g, beta=beta, state=state)
+    return one_by_one(qk, v, log_g=log_g, beta=beta, state=state, form=form)
 
 
 def _is_small(width: int, state: mx.array) -> bool:
@@ -35,21 +38,16 @@ def _is_small(width: int, state: mx.array) -> bool:
 
 
 def one_by_one(
-    qk: mx.array, v: mx.array, *, log_g: mx.array, beta: mx.array, state: mx.array, fused: bool
+    qk: mx.array, v: mx.array, *, log_g: mx.array, beta: mx.array, state: mx.array, form: Step = in_operations
 ) -> tuple[mx.array, StateAfter]:
-    """Do as `gated_delta` does by mlx-lm's own form, which is run again for the state within the block."""
-    q, k = (qk[:, :, part].swapaxes(1, 2) for part in (0, 1))
-    form = gated_delta_kernel if fused else gated_delta_ops
-    g = mx.exp(log_g)
-    y, last = form(q, k, v, g, beta, state)
+    """Do as `gated_delta` does token by token in a form that is run again for the state within the block."""
+    y, last = form(qk, v, log_g, beta, state)
 
     def after(count: int) -> mx.array:
+        if count == v.shape[1]:
+            return last
         kept = slice(count)
-        return (
-            last
-            if count == v.shape[1]
-            else form(q[:, kept], k[:, kept], v[:, kept], g[:, kept], beta[:, kept], state)[1]
-        )
+        return form(qk[..., kept, :], v[:, kept], log_g[:, kept], beta[:, kept], state)[1]
 
     return y, after
 

@@ -23,9 +23,9 @@ class GatedDelta(Recurrent):
     """The gated-delta layer of Qwen3.5."""
 
     def __call__(self, inputs: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
-        """Map inputs: [B, T, D] to [B, T, D]; one token, padded or sharded ones as mlx-lm does."""
+        """Map inputs: [B, T, D] to [B, T, D]; padded or sharded ones, and mostly a single one, as mlx-lm does."""
         batch, width, _ = inputs.shape
-        if width == 1 or mask is not None or getattr(self, "sharding_group", None) is not None:
+        if _is_theirs(width, mask) or getattr(self, "sharding_group", None) is not None:
             return super().__call__(inputs, mask, cache)
         mixed, z, a, b = self.projected(inputs)
         mixed = _convolved(_windowed(mixed, cache, size=self.conv_kernel_size - 1), self.conv1d.weight)
@@ -55,8 +55,8 @@ class KimiDelta(Recurrent):
     """The delta attention of Kimi Linear, where each column of a state decays by itself."""
 
     def __call__(self, x: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
-        """Map x: [B, T, D] to [B, T, D]; one token or padded ones as mlx-lm does."""
-        if x.shape[1] == 1 or mask is not None:
+        """Map x: [B, T, D] to [B, T, D]; padded ones, and mostly a single one, as mlx-lm does."""
+        if _is_theirs(x.shape[1], mask):
             return super().__call__(x, mask, cache)
         heads = (*x.shape[:2], self.num_heads, self.head_dim)
         q, k, v = (
@@ -109,6 +109,11 @@ class ShortConv(Recurrent):
             return super().__call__(x, mask, cache)
         before, gate, x = mx.split(self.in_proj(x), 3, axis=-1)
         return self.out_proj(gate * self.conv(_windowed(before * x, cache, size=self.L_cache - 1)))
+
+
+def _is_theirs(width: int, mask: mx.array | None) -> bool:
+    # One token is mlx-lm's, but on CUDA, where it has no kernel for it.
+    return mask is not None or (width == 1 and not mx.cuda.is_available())
 
 
 def _note(cache: Any, slot: int, after: StateAfter) -> None:
