@@ -31,6 +31,8 @@ THREADS = workflow.cores if config["runtime"]["threads"] == "auto" else config["
 TARGET_SOURCES = [f"{R}/environment.json", f"{R}/corpus/documents.parquet"] * (config["target"]["kind"] == "tiny")
 BASE = [*PLAN.model(), f"{R}/environment.json"]
 WINDOWS = [f"{R}/windows/train.parquet", f"{R}/windows/validation.parquet"]
+# Windows are cut from the target's answers where there are any, else from the documents.
+SPOKEN = PLAN.answers() or [f"{R}/corpus/documents.parquet"]
 COSTS = [path.replace(".parquet", ".cost.parquet") for path in PLAN.sessions()]
 HISTORIES = PLAN.histories()
 POSITIONS = [path.replace("rounds.parquet", "positions.parquet") for path in PLAN.all_rounds()]
@@ -38,6 +40,7 @@ ROWS = [*PLAN.all_rounds(), *POSITIONS, *PLAN.sessions()]
 FIGURES = figures(PLAN)
 ENV = HOME / "envs" / "cpu.yaml"
 PROMPTS = config["decode"]["prompts"]
+TEMPLATES = config.get("continuations", {}).get("templates", "config/questions/default.yaml")
 DECISION = "config/decision.yaml"
 # What a release adds from the checkout: rules, prompts, locks, schemas and the texts of licences.
 CHECKOUT = (
@@ -49,6 +52,7 @@ CHECKOUT = (
     "envs/*.txt",
 )
 AROUND = [os.path.relpath(path) for name in CHECKOUT for path in sorted(HOME.glob(name))] + [DECISION, PROMPTS]
+AROUND += [TEMPLATES] * bool(PLAN.answers())
 
 # One command for every stage: the script first, then its inputs; `python` is the one that runs Snakemake.
 shell.prefix(f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH"; ')
@@ -66,6 +70,7 @@ wildcard_constraints:
     drafter="[a-z][a-z0-9_]*",
     split="train|validation",
     shard=r"\d{4}",
+    job=r"\d{4}",
     seed=r"\d+",
     launch=r"\d+",
     session=r"\d+",

@@ -34,17 +34,39 @@ rule corpus:
         CALL
 
 
+rule continuations:
+    """The target's own answers to questions made from the corpus: one job's share."""
+    input:
+        script=script("continuations"),
+        payloads=payloads(*BASE, f"{R}/corpus/documents.parquet"),
+        manifests=manifests(*BASE, f"{R}/corpus/documents.parquet"),
+        templates=ancient(TEMPLATES),
+    output:
+        made(f"{R}/continuations/answers-{{job}}.parquet"),
+    log:
+        f"logs/{R}/continuations/{{job}}.log",
+    conda:
+        ENV
+    threads: THREADS
+    params:
+        spec=lambda wc: spec("continuations", job=wc.job),
+        code=PLAN.code("continuations"),
+        templates=bytes_of(TEMPLATES),
+    shell:
+        CALL
+
+
 rule windows:
-    """Token windows split by document, and how much of each prompt they contain."""
+    """Token windows split by document or question, and how much of each prompt they contain."""
     input:
         script=script("windows"),
         payloads=payloads(
-            f"{R}/corpus/documents.parquet",
+            *SPOKEN,
             f"{R}/model/tokenizer.json",
             f"{R}/model/tokenizer_config.json",
         ),
         manifests=manifests(
-            f"{R}/corpus/documents.parquet",
+            *SPOKEN,
             f"{R}/model/tokenizer.json",
             f"{R}/model/tokenizer_config.json",
         ),

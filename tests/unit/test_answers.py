@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftledger.corpus.answers import REASONS, AnswerRule, answer_windows, loop_share
-from draftledger.corpus.overlap import OverlapRule, prompt_index
+from draftledger.corpus.overlap import OverlapRule
 from draftledger.errors import ConfigError
 from draftledger.provenance.tables import counts_of
 
@@ -23,9 +23,10 @@ class Letters:
 
 
 def made(rows, *, train=2, validation=1, rule=RULE, prompts=(), bound=0.0):
-    index = prompt_index([{"id": p, "text": p} for p in prompts], tokenizer=Letters(), ngram=4)
     sizes = {"train": train, "validation": validation}
-    return answer_windows(rows, sizes=sizes, seed=1, index=index, rule=rule, overlap=OverlapRule(4, bound), pad=PAD)
+    asked = [{"id": p, "text": p} for p in prompts]
+    overlap = OverlapRule(4, bound)
+    return answer_windows(rows, tokenizer=Letters(), sizes=sizes, seed=1, prompts=asked, rule=rule, overlap=overlap)
 
 
 def row(number: int, prompt: list[int], answer: list[int]) -> dict:

@@ -32,7 +32,8 @@ def corpus(count: int, *, seed: int = 1) -> pa.Table:
 
 def cut(table: pa.Table, **changed):
     settings = {"length": 32, "train": 40, "validation": 10, "seed": 3, "prompts": []} | changed
-    return cut_windows(table, tokenizer=Bytes(), **settings)
+    sizes = {split: settings.pop(split) for split in ("train", "validation")}
+    return cut_windows(table, tokenizer=Bytes(), sizes=sizes, **settings)
 
 
 @settings(max_examples=20, deadline=None)
@@ -84,12 +85,12 @@ def test_windows_that_hold_a_prompt_are_dropped_and_counted() -> None:
     table = corpus(100)
     inside = cut(table)["train"]["tokens"].to_pylist()
     prompts = [{"id": f"p{n}", "text": bytes(tokens[4:28]).decode()} for n, tokens in enumerate(inside[:3])]
-    made = cut(table, prompts=prompts, rule=OverlapRule(ngram=16))
+    made = cut(table, prompts=prompts, overlap=OverlapRule(ngram=16))
     counts = counts_of(made["train"])
     assert counts["windows_overlapping"] >= 3
     assert counts["windows"] == counts["windows_kept"] + counts["windows_overlapping"]
     assert {row["share"] for row in made["overlap"].to_pylist() if row["split"] == "train"} == {0.0}
-    allowed = cut(table, prompts=prompts, rule=OverlapRule(ngram=16, bound=1.0))
+    allowed = cut(table, prompts=prompts, overlap=OverlapRule(ngram=16, bound=1.0))
     assert max(allowed["overlap"]["share"].to_pylist()) == 1.0
     assert counts_of(allowed["train"])["windows_overlapping"] == 0
 

@@ -70,7 +70,10 @@ def _sources(plan: Plan) -> Iterator[PlannedJob]:
     yield _job(plan, "model", reads=[*own, *plan.sources("target")], makes=plan.model())
     if plan.windows():
         tokenizer = [path for path in plan.model() if "tokenizer" in path]
-        read = [*plan.corpus(), *tokenizer, plan.config["decode"]["prompts"]]
+        for number, path in enumerate(plan.answers()):
+            read = [*_base(plan), *plan.corpus(), plan.config["continuations"]["templates"]]
+            yield _job(plan, "continuations", reads=read, makes=[path], job=f"{number:04d}")
+        read = [*(plan.answers() or plan.corpus()), *tokenizer, plan.config["decode"]["prompts"]]
         yield _job(plan, "windows", reads=read, makes=plan.windows())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from draftledger.corpus.overlap import OverlapRule, PromptIndex, overlap_table
+from draftledger.corpus.overlap import OverlapRule, PromptIndex, Tokenizer, overlap_table, prompt_index
 from draftledger.corpus.windows import SCHEMA, document_side
 from draftledger.errors import ConfigError
 from draftledger.measurement.acceptance_metrics import repeated_positions
@@ -35,22 +35,24 @@ class AnswerRule:
 def answer_windows(
     rows: Iterable[Mapping[str, Any]],
     *,
+    tokenizer: Tokenizer,
     sizes: Mapping[str, int],
     seed: int,
-    index: PromptIndex,
+    prompts: Sequence[Mapping[str, str]],
     rule: AnswerRule,
     overlap: OverlapRule,
-    pad: int,
 ) -> dict[str, pa.Table]:
     """Make windows of `rule.length` tokens from answered questions, in the order of their numbers.
 
-    rows: number, prompt list<int>, answer list<int>. A window is cut or padded with `pad`; `first` is the place of
+    rows: number, prompt list<int>, answer list<int>. A window is cut or padded; `first` is the place of
     the answer's first token and `valid` the number of tokens that are not padding. A keyed hash puts a question on
     one side of the split. Every question is a window or is counted under the reason why not.
 
     Raises:
         ConfigError: a side has fewer windows than `sizes` asks for.
     """
+    index = prompt_index(prompts, tokenizer=tokenizer, ngram=overlap.ngram)
+    pad = min(tokenizer.eos_ids, default=0)
     share = sizes["validation"] / sum(sizes.values())
     kept: dict[str, list[dict[str, Any]]] = {side: [] for side in sizes}
     counts: dict[str, Counter[str]] = {side: Counter() for side in sizes}

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,18 +24,21 @@ LICENCE_FILE = re.compile(r"(licen[cs]e|copying)(\.(txt|md|rst))?", re.IGNORECAS
 
 
 def read_documents(spec: Spec, scratch: Path, counts: Counter[str] | None = None) -> Iterator[Document]:
-    """Yield the documents of one source in a fixed order; downloads go to the folder `scratch`.
+    """Yield the documents of a corpus in a fixed order; downloads go to the folder `scratch`.
 
-    `spec["kind"]` is a name in `READERS`, where its keys stand. Texts shorter than `min_characters` and those
-    after the first `max_documents` are left out; `counts` tells how many, and how many were `read` in all.
+    `spec["kind"]` is a name in `READERS`, where its keys stand, or `several`, with `sources`, a list of such. Texts
+    shorter than `min_characters` and those after the first `max_documents` are left out; `counts` tells how many, and
+    how many were `read` in all.
 
     Raises:
         SourceError: an unknown kind or key, no network, a digest that differs, a damaged or unsafe archive,
             text that is not UTF-8.
     """
     kind = spec.get("kind")
+    if kind == "several":
+        return chain(*(read_documents(source, scratch, counts) for source in spec["sources"]))
     if kind not in READERS:
-        raise SourceError(f"corpus kind {kind!r} is unknown; use {', '.join(READERS)}")
+        raise SourceError(f"corpus kind {kind!r} is unknown; use several or {', '.join(READERS)}")
     read, needed, optional = READERS[kind]
     given = set(spec) - {"kind", *LIMITS}
     if not set(needed) <= given <= {*needed, *optional}:

@@ -39,18 +39,17 @@ def cut_windows(
     *,
     tokenizer: Tokenizer,
     length: int,
-    train: int,
-    validation: int,
+    sizes: Mapping[str, int],
     seed: int,
     prompts: Sequence[Mapping[str, str]],
-    rule: OverlapRule = DEFAULT_RULE,
+    overlap: OverlapRule = DEFAULT_RULE,
 ) -> dict[str, pa.Table]:
-    """Draw `train` and `validation` windows of `length` tokens, at most one a document until all gave one.
+    """Draw `sizes[split]` windows of `length` tokens, at most one a document until all gave one.
 
     A keyed hash of its id puts a document on one side of the split. A document is encoded alone, an end
     token is added, and it is cut from an offset keyed by its id: no window holds two documents or overlaps
     another.
-    Windows that hold too much of an evaluation prompt (`rule`) are dropped and counted.
+    Windows that hold too much of an evaluation prompt (`overlap`) are dropped and counted.
 
     Returns:
         Tables `train` and `validation` (window int32, document string, start int32, tokens list<int32>
@@ -60,14 +59,15 @@ def cut_windows(
     Raises:
         ConfigError: a size is not positive, or the text holds too few windows.
     """
+    train, validation = sizes["train"], sizes["validation"]
     if length < 2 or train < 1 or validation < 0:
         raise ConfigError(f"windows: length {length}, train {train}, validation {validation} are too small")
-    index = prompt_index(prompts, tokenizer=tokenizer, ngram=rule.ngram)
+    index = prompt_index(prompts, tokenizer=tokenizer, ngram=overlap.ngram)
     sides = _split(documents, share=validation / (train + validation), seed=seed)
     tables, kept = {}, {}
-    for split, wanted in (("train", train), ("validation", validation)):
+    for split, wanted in sizes.items():
         source = _Source(sides[split], tokenizer=tokenizer, length=length, seed=seed)
-        kept[split], dropped = _draw(source, wanted=wanted, index=index, rule=rule, split=split)
+        kept[split], dropped = _draw(source, wanted=wanted, index=index, rule=overlap, split=split)
         counts = source.counts(kept[split], dropped=dropped)
         tables[split] = with_counts(_table(kept[split]), counts)
     tables["overlap"] = overlap_table(index, {name: [w.tokens for w in kept[name]] for name in kept})

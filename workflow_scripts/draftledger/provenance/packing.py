@@ -44,7 +44,9 @@ def _licences(role: str, config: Mapping[str, Any], documents: Iterable[str]) ->
             return []
         case "adapters":
             return [weights.get(role.split("/")[1], weights[TARGET])]
-    own: dict[str, list[str | None]] = {"model": [weights[TARGET]], "corpus": [*documents], "windows": [*documents]}
+    own: dict[str, list[str | None]] = {"model": [weights[TARGET]], "corpus": [*documents]}
+    if "continuations" not in config:
+        own["windows"] = [*documents]
     return own.get(role.split("/")[0], [weights[TARGET], *documents])
 
 

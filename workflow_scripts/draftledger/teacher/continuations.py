@@ -3,15 +3,28 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from mlx_lm.models.cache import make_prompt_cache
+from tqdm import tqdm
 
-from draftledger.rng import key_of
+from draftledger.provenance.tables import write_table
+from draftledger.rng import generator, key_of
 
+SCHEMA = pa.schema(
+    [
+        pa.field("number", pa.int32(), nullable=False),
+        pa.field("temperature", pa.float32(), nullable=False),
+        pa.field("prompt", pa.list_(pa.int32()), nullable=False),
+        pa.field("answer", pa.list_(pa.int32()), nullable=False),
+    ]
+)
 LOOK = 16  # steps between looks at whether every answer has ended; each look waits for the device
 
 
@@ -39,6 +52,38 @@ def groups(lengths: Sequence[int], *, batch: int) -> list[Group]:
         found[length].append(place)
     cut = [places[at : at + batch] for _, places in sorted(found.items()) for at in range(0, len(places), batch)]
     return [Group(name, tuple(members)) for name, members in enumerate(cut)]
+
+
+def temperatures_of(numbers: Sequence[int], *, seed: int, share: float, temperature: float) -> np.ndarray:
+    """Return each question's temperature [B] float32 by its number alone: `temperature` for a `share`, else 0."""
+    sampled = [generator(seed, "sampled", number).random() < share for number in numbers]
+    return np.where(sampled, temperature, 0).astype(np.float32)
+
+
+def answer_all(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    *,
+    chosen: Sequence[Group],
+    warm: np.ndarray,
+    how: Answering,
+    partial: Path,
+) -> pa.Table:
+    """Answer the questions of some groups, in the order of their numbers; warm: [N] is each question's temperature.
+
+    A group that is answered waits in `partial`, so that a killed job goes on at the next one.
+    """
+    parts = []
+    bar = tqdm(chosen, desc="continuations", unit="batch", mininterval=10)
+    for group in bar:
+        path = partial / f"group-{group.name:06d}.parquet"
+        if not path.is_file():
+            rows, members = np.array([prompts[n] for n in group.members], dtype=np.int32), list(group.members)
+            answers = answer_group(model, rows, temperatures=warm[members], name=group.name, how=how)
+            columns = [members, warm[members], [prompts[n] for n in members], answers]
+            write_table(pa.table(list(map(list, columns)), schema=SCHEMA), path)
+        parts.append(pq.read_table(path))
+    return pa.concat_tables([SCHEMA.empty_table(), *parts]).sort_by("number")
 
 
 def answer_group(

@@ -32,7 +32,7 @@ class Batch:
     """N = W·M blocks of B rows and n slots.
 
     inputs: [N, B] int32; features: [W, T, taps·H]; `before` and `labels`: [N, n] int32, the text's token before each
-    slot and in it; rows: what the target says at each slot.
+    slot and in it; taught: [N, n] float32, 0 for slots outside the answer; rows: what the target says at each slot.
     """
 
     inputs: mx.array
@@ -40,6 +40,7 @@ class Batch:
     blocks: Blocks
     before: mx.array
     labels: mx.array
+    taught: mx.array
     rows: Rows
 
 
@@ -88,9 +89,10 @@ class BlockDrafterObjective:
         parts = [self._part(hidden, batch, slice(at, at + size)) for at in range(0, hidden.shape[0], size)]
         sums = mx.stack([part[0] for part in parts]).sum(axis=0)
         peak = mx.stack([part[1] for part in parts]).max()
-        blocks, slots = hidden.shape[:2]
-        whole = blocks * (position_weights(slots, self.spec.get("gamma")).sum() if self._pace is None else 1)
-        return Measured(sums[0] / whole, sums[1] / (blocks * slots), peak, batch.rows.peak, sums[2] / blocks)
+        blocks, slots = batch.taught.shape
+        decay = position_weights(slots, self.spec.get("gamma"))
+        whole = (batch.taught * decay).sum() if self._pace is None else blocks
+        return Measured(sums[0] / whole, sums[1] / batch.taught.sum(), peak, batch.rows.peak, sums[2] / blocks)
 
     def logits(self, student: DFlashDraftModel, hidden: mx.array, before: mx.array) -> mx.array:
         """Return the drafter's logits [N, n, V] float32 of hidden rows [N, n, H] after the tokens before [N, n]."""
@@ -110,11 +112,13 @@ class BlockDrafterObjective:
         Their logits are made again for the gradient, so that no more than one part's are held.
         """
         before, labels, rows = batch.before[chosen], batch.labels[chosen], batch.rows.part(chosen)
+        taught = batch.taught[chosen]
 
         def sums(hidden: mx.array) -> tuple[mx.array, mx.array]:
             logits = self.logits(self.student, hidden, before)
-            loss = (self._weights(logits, labels) * self._loss(hidden, logits, before, labels, rows)).sum()
-            right = (mx.argmax(logits, axis=-1) == rows.best).astype(mx.float32)
+            weights = taught * self._weights(logits, labels)
+            loss = (weights * self._loss(hidden, logits, before, labels, rows)).sum()
+            right = taught * (mx.argmax(logits, axis=-1) == rows.best)
             accepted = mx.cumprod(right, axis=-1)
             return mx.stack([loss, right.sum(), accepted.sum()]), mx.stop_gradient(mx.abs(logits).max())
 
@@ -140,28 +144,35 @@ class BlockDrafterObjective:
         tokens = windows.tokens[rows]
         size = block_rows(self.spec, split, step, whole=self.config.block_size)
         slots = size - self.config.first_predicting
-        anchors = self._anchors(split, step, seed=seed, shape=(len(rows), tokens.shape[1] - slots))
+        anchors = self._anchors(split, step, seed=seed, spans=windows.spans(rows), room=tokens.shape[1] - slots)
         logits, features = self._tapped.windows(mx.array(tokens))
-        text = tokens[np.arange(len(rows))[:, None, None], anchors[..., None] + np.arange(slots + 1)]
+        places = anchors[..., None] + np.arange(slots + 1)
+        text = tokens[np.arange(len(rows))[:, None, None], places]
         text = text.reshape(-1, slots + 1)
         masks = np.full((len(text), size - 1), self.config.mask_token_id, dtype=np.int32)
         labels = mx.array(text[:, 1:])
-        taught = self._rows(windows, rows, anchors, slots, logits)
+        said = self._rows(windows, rows, anchors, slots, logits)
         if self.spec["teacher"] == "shuffled" and split == "train":
             turn, names = shuffling(self.seed, step, blocks=len(text), vocabulary=self.config.vocab_size)
-            taught, labels = taught.of_others(turn, names), names[rolled(labels, turn)]
+            said, labels = said.of_others(turn, names), names[rolled(labels, turn)]
         return Batch(
             inputs=mx.array(np.concatenate([text[:, :1], masks], axis=1)),
             features=features.reshape(*features.shape[:2], -1),
             blocks=Blocks(mx.array(anchors.astype(np.int32)), rows=size, length=tokens.shape[1]),
             before=mx.array(text[:, :-1]),
             labels=labels,
-            rows=taught,
+            taught=mx.array(windows.taught(rows, places[..., 1:]).reshape(-1, slots)),
+            rows=said,
         )
 
-    def _anchors(self, split: str, step: int, *, seed: int, shape: tuple[int, int]) -> np.ndarray:
-        """Return each window's anchors [W, M], distinct and sorted, in 1 .. room − 1 for shape (W, room)."""
-        draw = generator(seed, f"anchors/{split}", step).random((shape[0], shape[1] - 1))
+    def _anchors(self, split: str, step: int, *, seed: int, spans: np.ndarray, room: int) -> np.ndarray:
+        """Return each window's anchors [W, M], distinct and sorted, in 1 .. room − 1.
+
+        Those whose next token is taught come first; spans: [W, 2] are the windows' first and valid.
+        """
+        places, (first, valid) = np.arange(1, room), spans.T[..., None]
+        outside = (places + 1 < first) | (places + 1 >= valid)
+        draw = generator(seed, f"anchors/{split}", step).random(outside.shape) + outside
         return 1 + np.sort(np.argsort(draw, axis=1)[:, : self.spec["anchors"]], axis=1)
 
     def _rows(self, windows: Windows, rows: list[int], anchors: np.ndarray, slots: int, logits: mx.array) -> Rows:

@@ -20,10 +20,11 @@ from draftledger.training.trainer import Measured, Weights
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """N blocks: noise ids [N, k], forked caches, and the teacher's rows."""
+    """N blocks: noise ids [N, k], forked caches, taught [N, k] (0 for slots outside the answer), the teacher's rows."""
 
     noise: mx.array
     caches: list[Any]
+    taught: mx.array
     rows: Kept
 
 
@@ -58,10 +59,11 @@ class BlockLoraObjective:
         """Return the loss of the batch's noise rows against the teacher."""
         student = gated(self.model, weights, scale=self.spec["scale"], first=0)
         logits = student(batch.noise, cache=fresh(batch.caches)).astype(mx.float32)
-        loss = batch.rows.term(self.spec["loss"], logits).mean()
-        right = (mx.argmax(logits, axis=-1) == batch.rows.best).astype(mx.float32)
+        whole = mx.maximum(batch.taught.sum(), 1)
+        loss = (batch.taught * batch.rows.term(self.spec["loss"], logits)).sum() / whole
+        right = batch.taught * (mx.argmax(logits, axis=-1) == batch.rows.best)
         accepted = mx.cumprod(right, axis=-1).sum() / right.shape[0]
-        return Measured(loss, right.mean(), mx.abs(logits).max(), batch.rows.peak, accepted)
+        return Measured(loss, right.sum() / whole, mx.abs(logits).max(), batch.rows.peak, accepted)
 
     def save(self, weights: Weights, path: Path) -> None:
         """Write the adapter as it was trained."""
@@ -78,12 +80,13 @@ class BlockLoraObjective:
         place = np.tile(np.asarray(anchors)[:, None] + 1 + np.arange(k), (len(rows), 1))
         if split == "train" and self.spec.get("corruption") == "uniform":
             noise = _corrupted(windows.tokens[window, place], noise, generator(seed, "corruption", step))
-        taught = kept_rows(windows.teacher, window, place)
+        said = kept_rows(windows.teacher, window, place)
         if self.spec["teacher"] == "shuffled" and split == "train":
-            taught = taught.of_others(
-                *shuffling(self.seed, step, blocks=blocks, vocabulary=ends_of(self.model).vocabulary)
-            )
-        return Batch(noise, caches, taught)
+            turns = shuffling(self.seed, step, blocks=blocks, vocabulary=ends_of(self.model).vocabulary)
+            said = said.of_others(*turns)
+        next_place = np.minimum(place + 1, windows.tokens.shape[1] - 1)
+        taught = windows.taught(np.repeat(rows, count).tolist(), next_place)
+        return Batch(noise, caches, mx.array(taught), said)
 
     def _anchors(self, split: str, step: int, *, seed: int, k: int) -> list[int]:
         length = self.splits[split].tokens.shape[1]

@@ -1,5 +1,6 @@
 """What training reads: token windows with the teacher's distributions at their positions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,27 @@ from draftledger.teacher.topk import TopK
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Token windows [W, T] int32 and the teacher's top-k at each of their positions, null where it is heard live."""
+    """Token windows [W, T] int32 and the teacher's top-k at each of their positions, null where it is heard live.
+
+    first, valid: [W] int32. The tokens from `first` on are taught, those from `valid` on are padding; null: all are.
+    """
 
     tokens: np.ndarray
     teacher: TopK | None
+    first: np.ndarray | None = None
+    valid: np.ndarray | None = None
+
+    def spans(self, rows: Sequence[int]) -> np.ndarray:
+        """Return (first, valid) of some windows: [n, 2]."""
+        count, length = self.tokens.shape
+        first = np.zeros(count, np.int32) if self.first is None else self.first
+        valid = np.full(count, length, np.int32) if self.valid is None else self.valid
+        return np.stack([first, valid], axis=1)[list(rows)]
+
+    def taught(self, rows: Sequence[int], places: np.ndarray) -> np.ndarray:
+        """Tell which tokens at places [n, …] of windows [n] are taught: float32, 1 or 0."""
+        first, valid = self.spans(rows).T.reshape(2, -1, *[1] * (places.ndim - 1))
+        return ((places >= first) & (places < valid)).astype(np.float32)
 
 
 def load_windows(job: Job, split: str) -> Windows:
@@ -23,4 +41,5 @@ def load_windows(job: Job, split: str) -> Windows:
     table = pq.read_table(job.input(f"windows/{split}.parquet"))
     shards = [path for path in job.inputs.values() if path.suffix == ".safetensors" and path.name.startswith(split)]
     tokens = np.array(table["tokens"].to_pylist(), dtype=np.int32)
-    return Windows(tokens, load_shards(shards, table["window"].to_pylist()) if shards else None)
+    first, valid = (table[name].to_numpy() for name in ("first", "valid"))
+    return Windows(tokens, load_shards(shards, table["window"].to_pylist()) if shards else None, first, valid)
