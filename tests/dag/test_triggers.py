@@ -94,7 +94,11 @@ def of_kind(kind: str) -> Callable[[Jobs], set[str]]:
 LOSSES = (f"{PACKAGE}/training/losses.py", "mx.take_along_axis(logits, ids", "mx.take_along_axis(2.0 * logits, ids")
 TABLE = {
     "loss": Row(code(*LOSSES), trained_on),
-    "training code of one kind": Row(code(f"{PACKAGE}/training/block_lora.py"), trained_on, lambda jobs: set()),
+    "training code, same result": Row(
+        code(f"{PACKAGE}/training/block_lora.py"),
+        trained_on,
+        hits=lambda jobs: trained_on(jobs) - jobs.adapters() - PROBES,
+    ),
     "training code of another kind": Row(another_kind, lambda jobs: set()),
     "one training key": Row(more(f"drafters.{DRAFTER}.steps"), lambda jobs: trained_on(jobs, DRAFTER)),
     "teacher code, same result": Row(

@@ -281,3 +281,37 @@ def test_one_sequence_learnt_by_heart_is_drafted_block_by_block(kind, tmp_path):
     assert [token for each in rounds for token in each.committed] == answer
     fewest = -(-(len(answer) - 1) // (slots + 1))  # the prefill, round -1, says the first token
     assert len(rounds) - 1 <= fewest + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("changes", [{}, {"gamma": None, "pace": 0.5}])
+def test_slots_outside_the_answer_teach_nothing(kind, changes):
+    """Other padding changes nothing; told that it is text, it does."""
+    text = windows(dense(), length=LENGTH, k=VOCABULARY).tokens
+    padded = np.concatenate([text[:, :15], np.roll(text[:, 15:], 1, axis=1) % VOCABULARY], axis=1)
+    span = {"first": np.full(4, 6, np.int32), "valid": np.full(4, 15, np.int32)}
+
+    def measured(tokens, **span):
+        goal = objective(kind, data=Windows(tokens, None, **span), anchors=8, **changes)
+        batch = goal.batch(0)
+        found = goal.measure(loud(goal), batch)
+        return batch, [float(value) for value in (found.loss, found.agreement, found.accepted)]
+
+    batch, own = measured(text, **span)
+    assert measured(padded, **span)[1] == pytest.approx(own, rel=1e-6)
+    assert measured(padded)[1] != pytest.approx(measured(text)[1], rel=1e-4)
+    anchors = np.array(batch.blocks.anchors)
+    assert anchors.min() >= 5  # the prompt's last token
+    assert anchors.max() <= 13
+    slots = batch.taught.shape[1]
+    assert (np.array(batch.taught) == ((anchors.reshape(-1, 1) + 1 + np.arange(slots)) < 15)).all()
+
+
+def test_an_answer_with_few_tokens_still_fills_a_step():
+    text = windows(dense(), length=LENGTH, k=VOCABULARY).tokens
+    span = {"first": np.full(4, 9, np.int32), "valid": np.full(4, 12, np.int32)}
+    batch = objective(data=Windows(text, None, **span), anchors=8).batch(0)
+    anchors, taught = np.array(batch.blocks.anchors), np.array(batch.taught)
+    assert all({8, 9, 10} <= set(row) for row in anchors.tolist())
+    places = anchors.reshape(-1, 1) + 1 + np.arange(taught.shape[1])
+    assert (taught == ((places >= 9) & (places < 12))).all()

@@ -6,7 +6,7 @@ import pytest
 
 from draftledger.decoding.arms import Arm, run_arm
 from draftledger.decoding.loop import Limits
-from draftledger.teacher.continuations import Answering, answer_group, groups
+from draftledger.teacher.continuations import Answering, answer_all, answer_group, groups, temperatures_of
 from targets import VOCABULARY, dense, hybrid
 
 TARGETS = {"dense": dense, "hybrid": hybrid}
@@ -62,3 +62,52 @@ def test_groups_hold_every_prompt_once_at_one_length():
     assert sorted(n for group in made for n in group.members) == list(range(6))
     assert all(len({lengths[n] for n in group.members}) == 1 and len(group.members) <= 2 for group in made)
     assert [group.name for group in made] == list(range(len(made)))
+
+
+QUESTIONS = [row.tolist() for length in (4, 6, 9) for row in prompts(3, length)]
+WARM = temperatures_of(range(9), seed=1, share=0.5, temperature=0.8)
+
+
+def answered(partial, chosen=None):
+    chosen = groups([len(prompt) for prompt in QUESTIONS], batch=2) if chosen is None else chosen
+    how = Answering(8, frozenset(), seed=1)
+    return answer_all(dense(), QUESTIONS, chosen=chosen, warm=WARM, how=how, partial=partial)
+
+
+def test_any_number_of_jobs_makes_the_same_answers(tmp_path):
+    chosen = groups([len(prompt) for prompt in QUESTIONS], batch=2)
+    whole = answered(tmp_path).to_pylist()
+    assert [row["number"] for row in whole] == list(range(9))
+    assert [row["prompt"] for row in whole] == QUESTIONS
+    parts = []
+    for job in range(3):
+        (tmp_path / str(job)).mkdir()
+        parts += answered(tmp_path / str(job), chosen[job::3]).to_pylist()
+    assert sorted(parts, key=lambda row: row["number"]) == whole
+    assert answered(tmp_path, []).num_rows == 0
+
+
+def test_a_killed_job_goes_on_where_it_was(tmp_path, monkeypatch):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    whole, asked, stop = answered(tmp_path / "whole"), [], 3
+
+    def counted(*args, name, **rest):
+        if len(asked) == stop:
+            raise KeyboardInterrupt
+        asked.append(name)
+        return answer_group(*args, name=name, **rest)
+
+    monkeypatch.setattr("draftledger.teacher.continuations.answer_group", counted)
+    with pytest.raises(KeyboardInterrupt):
+        answered(tmp_path / "killed")
+    stop = 99
+    assert answered(tmp_path / "killed").equals(whole)
+    assert asked == list(range(len(asked)))  # no group twice
+
+
+def test_temperatures_depend_on_the_number_alone_and_keep_to_their_share():
+    drawn = temperatures_of(range(4000), seed=1, share=0.3, temperature=0.8)
+    assert set(drawn.tolist()) == {0.0, np.float32(0.8).item()}
+    assert 0.27 < (drawn > 0).mean() < 0.33
+    assert (temperatures_of([7, 3], seed=1, share=0.3, temperature=0.8) == drawn[[7, 3]]).all()

@@ -116,7 +116,7 @@ class BlockDrafterObjective:
 
         def sums(hidden: mx.array) -> tuple[mx.array, mx.array]:
             logits = self.logits(self.student, hidden, before)
-            weights = taught * self._weights(logits, labels)
+            weights = self._weights(logits, labels, taught)
             loss = (weights * self._loss(hidden, logits, before, labels, rows)).sum()
             right = taught * (mx.argmax(logits, axis=-1) == rows.best)
             accepted = mx.cumprod(right, axis=-1)
@@ -134,10 +134,10 @@ class BlockDrafterObjective:
             found = found + confidence * self.extra(self.student, hidden, before, rows.term("tv", logits))
         return found
 
-    def _weights(self, logits: mx.array, labels: mx.array) -> mx.array:
+    def _weights(self, logits: mx.array, labels: mx.array, taught: mx.array) -> mx.array:
         if self._pace is None:
-            return position_weights(labels.shape[1], self.spec.get("gamma"))
-        return pace_weights(mx.exp(-cross_entropy(mx.stop_gradient(logits), labels)), alpha=self._pace)
+            return taught * position_weights(labels.shape[1], self.spec.get("gamma"))
+        return pace_weights(mx.exp(-cross_entropy(mx.stop_gradient(logits), labels)), taught, alpha=self._pace)
 
     def _blocks(self, split: str, rows: list[int], *, seed: int, step: int) -> Batch:
         windows = self.splits[split]

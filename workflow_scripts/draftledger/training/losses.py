@@ -78,11 +78,11 @@ def position_weights(count: int, gamma: float | None) -> mx.array:
     return mx.ones_like(places) if gamma is None else mx.exp(-places / gamma)
 
 
-def pace_weights(chances: mx.array, *, alpha: float) -> mx.array:
+def pace_weights(chances: mx.array, taught: mx.array, *, alpha: float) -> mx.array:
     """Return D-PACE's weights [N, n] of a draft's chances [N, n] of its labels (2605.18810), held constant.
 
     Slot i counts as much as the expected accepted length that rests on it: the sum over j ≥ i of the product of
-    s up to j, where s = (1 − alpha) · chance + alpha.
+    s up to j, where s = (1 − alpha) · chance + alpha; slots that are not taught [N, n] count for nothing.
     """
     reach = mx.cumprod((1 - alpha) * mx.stop_gradient(chances) + alpha, axis=-1)
-    return mx.cumsum(reach, axis=-1, reverse=True)
+    return taught * mx.cumsum(taught * reach, axis=-1, reverse=True)
