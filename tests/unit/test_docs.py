@@ -10,13 +10,14 @@ from draftledger.corpus import document, overlap, windows
 from draftledger.figures import dag
 from draftledger.measurement import rows, timing
 from draftledger.statistics import rows as summary
-from draftledger.teacher import shards
+from draftledger.teacher import continuations, shards
 from draftledger.training import trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 SCHEMAS = {
     "corpus/documents.parquet": document.SCHEMA,
+    "continuations/answers-{job}.parquet": continuations.SCHEMA,
     "windows/{split}.parquet": windows.SCHEMA,
     "windows/overlap.parquet": overlap.SCHEMA,
     "teacher/{split}-{shard}.bounds.parquet": shards.BOUNDS,

@@ -192,10 +192,10 @@ def drafter_kinds(node: Any) -> Iterator[str]:
 def test_every_kind_is_described() -> None:
     whole = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
     schema = whole["properties"]
-    choices = (schema["target"], schema["corpus"], schema["arms"]["additionalProperties"])
+    choices = (schema["target"], whole["$defs"]["source"], schema["arms"]["additionalProperties"])
     kinds = {branch["title"] for choice in choices for branch in choice["oneOf"]}
-    kinds |= set(drafter_kinds(whole["$defs"]))
-    assert {"block_lora", "dflash"} <= kinds
+    kinds |= {*drafter_kinds(whole["$defs"]), *drafter_kinds(schema["corpus"])}
+    assert {"several", "block_lora", "dflash"} <= kinds
     assert {kind for kind in kinds if f"`{kind}`" not in SETTINGS and f"`kind: {kind}`" not in SETTINGS} == set()
 
 
