@@ -1,6 +1,6 @@
 """Faults that strike one job: a full disk, a store elsewhere, a damaged draw, and another job with the same recipe.
 
-`DRAFTLEDGER_FAULTS=all` fills the disk at many levels and for jobs of every nature; without it at a few.
+`DRAFTLEDGER_FAULTS=all` fills the disk at every level and for jobs of every nature; without it at a few.
 """
 
 import os
@@ -26,14 +26,18 @@ JOBS = {"repeatable": "windows/train.parquet", "draw": ADAPTER, "probe": "SHA256
 
 @pytest.mark.parametrize("nature", JOBS if ALL else ["repeatable", "draw"])
 def test_a_job_on_a_full_disk_says_so_and_ends_the_same_once_there_is_room(sites, finished, tmp_path, nature):
+    """With every number of free pages, from none to the first that is enough; how many it is depends on the kernel."""
     struck = 0
-    for pages in (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24) if ALL else (2, 9):
+    for pages in range(64) if ALL else (2, 9):
         with small_disk(tmp_path / f"disk{pages}") as disk:
             site = sites(JOBS[nature], folder=disk)
             site.forget()
             leave(disk, pages)
-            struck += told_and_mended(site, finished, site.run(), lambda disk=disk: leave(disk, 4096))
-    assert struck >= (8 if ALL else 1)
+            full = told_and_mended(site, finished, site.run(), lambda disk=disk: leave(disk, 4096))
+        struck += full
+        if ALL and not full:
+            break
+    assert struck >= (3 if ALL else 1)
 
 
 def told_and_mended(site: Site, finished, done, make_room: Callable[[], None]) -> bool:

@@ -93,8 +93,9 @@ def _dlopen(path: Path) -> ctypes.CDLL:
         runtime = _bundled_fortran() if "libgfortran" in str(error) else []
         if not runtime:
             raise
-    # The system has no libgfortran, MLX's wheel has one: its loader finds it beside the library.
-    with tempfile.TemporaryDirectory() as folder:
+    # The system has no libgfortran, MLX's wheel has one: its loader finds it beside the library. Links need no room on
+    # a full disk, but without `dir` Python would try to write a file first.
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as folder:
         for target in (path, *runtime):
             (Path(folder) / target.name).symlink_to(target)
         (Path(folder) / "libgfortran.so.5").symlink_to(runtime[0])
