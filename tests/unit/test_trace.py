@@ -3,8 +3,10 @@
 import json
 import xml.etree.ElementTree as ET
 from io import StringIO
+from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 
 from draftledger.errors import ConfigError, CorruptError
@@ -21,6 +23,7 @@ from draftledger.provenance.roots import pins
 from draftledger.provenance.trace import gaps, trace_artefact, trace_number, walk
 from forge import Home, table
 
+ROOT = Path(__file__).resolve().parents[2]
 RULES, PROMPTS = "config/decision.yaml", "config/prompts/p.jsonl"
 DECISION, ASKED = "d" * 64, "e" * 64
 
@@ -263,8 +266,27 @@ def test_one_of_several_results_must_be_named(tmp_path):
         ("model", {"kind": "tiny", "seed": 3}, ["first weights drawn here, seed 3"]),
         ("corpus", {"kind": "synthetic", "seed": 7}, ["generated here, seed 7"]),
         ("published", {"kind": "dflash", "adapter": {"repo": "r", "revision": "1"}}, ["r@1"]),
+        (
+            "corpus",
+            {
+                "kind": "several",
+                "sources": [{"kind": "synthetic", "seed": 4}, {"package": "a==1", "sha256": "f"}, {"path": "texts"}],
+            },
+            ["a==1 sha256:f", "generated here, seed 4"],
+        ),
+        ("continuations", {"seed": 2, "kinds": {"chat": 1}}, ["questions and samples, seed 2"]),
         ("decode", {"arm": "ar", "settings": {"kind": "ar"}}, []),
     ],
 )
 def test_what_pins_the_bytes_from_outside(rule, spec, pinned):
     assert pins(Recipe(rule, spec, digest("code"), None, ())) == pinned
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_first_stages_of_every_shipped_experiment_say_where_their_bytes_come_from(path):
+    config = yaml.safe_load(path.read_text())
+    if "experiment" not in config:
+        pytest.skip("no experiment")
+    for rule, block in (("model", "target"), ("corpus", "corpus")):
+        if block in config and "path" not in config[block]:  # a file of the user's is an input by content
+            assert pins(Recipe(rule, config[block], digest("code"), None, ()))

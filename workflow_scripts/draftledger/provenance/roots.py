@@ -9,15 +9,19 @@ from draftledger.provenance.recipe import Recipe
 def pins(recipe: Recipe) -> list[str]:
     """Return what a recipe's settings pin, one line each; empty when everything comes through its inputs."""
     spec = recipe.spec
-    lines = [*_published(spec), *(_published(spec["adapter"]) if isinstance(spec.get("adapter"), dict) else ())]
+    sources = spec.get("sources", [spec])
+    adapter = spec["adapter"] if isinstance(spec.get("adapter"), dict) else {}
+    lines = [line for block in [*sources, adapter] for line in _published(block)]
     match recipe.rule:
         case "environment":
             found = spec.get("software", {})
             lines.append(", ".join(f"{name} {version}" for name, version in sorted(found.items()) if version))
-        case "corpus" if spec.get("kind") == "synthetic":
-            lines.append(f"generated here, seed {spec.get('seed')}")
+        case "corpus":
+            lines += [f"generated here, seed {made['seed']}" for made in sources if made.get("kind") == "synthetic"]
         case "model" if spec.get("kind") == "tiny":
             lines.append(f"first weights drawn here, seed {spec.get('seed')}")
+        case "continuations":
+            lines.append(f"questions and samples, seed {spec.get('seed')}")
         case "adapter":
             lines.append(f"training seed {spec.get('seed')}, launch {spec.get('launch')}")
     return [line for line in lines if line]
