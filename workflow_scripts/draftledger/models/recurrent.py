@@ -23,7 +23,7 @@ class GatedDelta(Recurrent):
     """The gated-delta layer of Qwen3.5."""
 
     def __call__(self, inputs: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
-        """Map inputs: [B, T, D] to [B, T, D]; padded or sharded ones, and mostly a single one, as mlx-lm does."""
+        """Map inputs: [B, T, D] to [B, T, D]; padded, sharded and single ones as mlx-lm does."""
         batch, width, _ = inputs.shape
         if _is_theirs(width, mask) or getattr(self, "sharding_group", None) is not None:
             return super().__call__(inputs, mask, cache)
@@ -55,7 +55,7 @@ class KimiDelta(Recurrent):
     """The delta attention of Kimi Linear, where each column of a state decays by itself."""
 
     def __call__(self, x: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
-        """Map x: [B, T, D] to [B, T, D]; padded ones, and mostly a single one, as mlx-lm does."""
+        """Map x: [B, T, D] to [B, T, D]; padded and single ones as mlx-lm does."""
         if _is_theirs(x.shape[1], mask):
             return super().__call__(x, mask, cache)
         heads = (*x.shape[:2], self.num_heads, self.head_dim)
@@ -112,8 +112,7 @@ class ShortConv(Recurrent):
 
 
 def _is_theirs(width: int, mask: mx.array | None) -> bool:
-    # One token is mlx-lm's, but on CUDA, where it has no kernel for it.
-    return mask is not None or (width == 1 and not mx.cuda.is_available())
+    return mask is not None or width == 1
 
 
 def _note(cache: Any, slot: int, after: StateAfter) -> None:
