@@ -74,8 +74,7 @@ def answer_all(
     A group that is answered waits in `partial`, so that a killed job goes on at the next one.
     """
     parts = []
-    bar = tqdm(chosen, desc="continuations", unit="batch", mininterval=10)
-    for group in bar:
+    for group in tqdm(chosen, desc="continuations", unit="batch", mininterval=10):
         path = partial / f"group-{group.name:06d}.parquet"
         if not path.is_file():
             rows, members = np.array([prompts[n] for n in group.members], dtype=np.int32), list(group.members)

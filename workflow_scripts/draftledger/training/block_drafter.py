@@ -144,7 +144,8 @@ class BlockDrafterObjective:
         tokens = windows.tokens[rows]
         size = block_rows(self.spec, split, step, whole=self.config.block_size)
         slots = size - self.config.first_predicting
-        anchors = self._anchors(split, step, seed=seed, spans=windows.spans(rows), room=tokens.shape[1] - slots)
+        after = np.arange(2, tokens.shape[1] - slots + 1)[None]
+        anchors = self._anchors(split, step, seed=seed, taught=windows.taught(rows, after))
         logits, features = self._tapped.windows(mx.array(tokens))
         places = anchors[..., None] + np.arange(slots + 1)
         text = tokens[np.arange(len(rows))[:, None, None], places]
@@ -165,14 +166,12 @@ class BlockDrafterObjective:
             rows=said,
         )
 
-    def _anchors(self, split: str, step: int, *, seed: int, spans: np.ndarray, room: int) -> np.ndarray:
-        """Return each window's anchors [W, M], distinct and sorted, in 1 .. room − 1.
+    def _anchors(self, split: str, step: int, *, seed: int, taught: np.ndarray) -> np.ndarray:
+        """Return each window's anchors [W, M], distinct and sorted, from 1 on.
 
-        Those whose next token is taught come first; spans: [W, 2] are the windows' first and valid.
+        Those whose next token is taught come first; taught: [W, R] tells it of the tokens after anchors 1 to R.
         """
-        places, (first, valid) = np.arange(1, room), spans.T[..., None]
-        outside = (places + 1 < first) | (places + 1 >= valid)
-        draw = generator(seed, f"anchors/{split}", step).random(outside.shape) + outside
+        draw = generator(seed, f"anchors/{split}", step).random(taught.shape) - taught
         return 1 + np.sort(np.argsort(draw, axis=1)[:, : self.spec["anchors"]], axis=1)
 
     def _rows(self, windows: Windows, rows: list[int], anchors: np.ndarray, slots: int, logits: mx.array) -> Rows:

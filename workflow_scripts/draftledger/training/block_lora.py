@@ -84,6 +84,7 @@ class BlockLoraObjective:
         if self.spec["teacher"] == "shuffled" and split == "train":
             turns = shuffling(self.seed, step, blocks=blocks, vocabulary=ends_of(self.model).vocabulary)
             said = said.of_others(*turns)
+        # A row teaches the token after it; that of the window's last row is not in the window, but the teacher told it.
         next_place = np.minimum(place + 1, windows.tokens.shape[1] - 1)
         taught = windows.taught(np.repeat(rows, count).tolist(), next_place)
         return Batch(noise, caches, mx.array(taught), said)

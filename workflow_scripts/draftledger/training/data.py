@@ -23,16 +23,12 @@ class Windows:
     first: np.ndarray | None = None
     valid: np.ndarray | None = None
 
-    def spans(self, rows: Sequence[int]) -> np.ndarray:
-        """Return (first, valid) of some windows: [n, 2]."""
+    def taught(self, rows: Sequence[int], places: np.ndarray) -> np.ndarray:
+        """Tell which tokens at places [n or 1, …] of windows [n] are taught: [n, …] float32, 1 or 0."""
         count, length = self.tokens.shape
         first = np.zeros(count, np.int32) if self.first is None else self.first
         valid = np.full(count, length, np.int32) if self.valid is None else self.valid
-        return np.stack([first, valid], axis=1)[list(rows)]
-
-    def taught(self, rows: Sequence[int], places: np.ndarray) -> np.ndarray:
-        """Tell which tokens at places [n, …] of windows [n] are taught: float32, 1 or 0."""
-        first, valid = self.spans(rows).T.reshape(2, -1, *[1] * (places.ndim - 1))
+        first, valid = np.stack([first, valid])[:, list(rows)].reshape(2, -1, *[1] * (places.ndim - 1))
         return ((places >= first) & (places < valid)).astype(np.float32)
 
 
